@@ -1,0 +1,43 @@
+// Encodes and submits one command buffer. Owns the encoder until Submit. Every dispatch gets a compute pass of its own,
+// labelled with the kernel's name (and its own timestamp pair in profile builds). Never waits.
+#pragma once
+
+#include <webgpu/webgpu.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gpu/buffer.h"
+#include "gpu/context.h"
+#include "gpu/recording.h"
+
+namespace gemma4::gpu {
+
+class CommandRecorder {
+ public:
+  CommandRecorder(Context& context, std::string_view label);
+  ~CommandRecorder();
+  CommandRecorder(const CommandRecorder&) = delete;
+  CommandRecorder& operator=(const CommandRecorder&) = delete;
+
+  void Run(const Recording& recording);
+  void Run(const Dispatch& dispatch);
+  // Offsets and bytes are multiples of 4 (bytes is rounded up inside the allocations).
+  Status CopyBuffer(const Buffer& source, uint64_t source_offset, const Buffer& destination, uint64_t destination_offset,
+                    uint64_t bytes);
+  // Once; the recorder is spent afterwards. Errors of the commands themselves arrive as Context::status().
+  Status Submit();
+
+ private:
+  Context& context_;
+  std::string label_;
+  Handle<WGPUCommandEncoder, &wgpuCommandEncoderRelease> encoder_;
+#if GEMMA4_PROFILE
+  std::vector<const char*> timed_;  // kernel of each timestamp pair
+#endif
+};
+
+}  // namespace gemma4::gpu
