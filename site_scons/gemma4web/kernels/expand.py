@@ -1,0 +1,154 @@
+"""Turns kernel files into complete shader texts: includes appended, preludes swapped, one text a variant.
+
+Module scope in WGSL has no order, so included declarations go behind the kernel's own text, which keeps its line numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gemma4web.errors import KernelError
+from gemma4web.kernels.parse import (
+    BindingKind, Field, Header, Interface, Source, VariantHeader, constants_of, parse_header,
+    parse_interface, parse_source, workgroup_bytes,
+)
+
+# The limits that every WebGPU device grants without asking for more.
+MAX_WORKGROUP_BYTES: Final = 16384
+MAX_INVOCATIONS: Final = 256
+MAX_STORAGE_BUFFERS: Final = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kernel:
+    """One shader: ``text`` is complete WGSL without comments; ``line`` is where the file names it."""
+
+    name: str
+    path: Path
+    line: int
+    text: str
+    features: tuple[str, ...]
+    interface: Interface
+    header: Header
+    workgroup_bytes: int
+
+    @property
+    def params(self) -> tuple[Field, ...]:
+        return self.interface.params
+
+
+def read_source(path: Path) -> Source:
+    """Raises KernelError when the file is missing or no UTF-8."""
+    try:
+        return parse_source(path, path.read_bytes().decode())
+    except FileNotFoundError:
+        raise KernelError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise KernelError(f"{path}: not UTF-8 at byte {error.start}") from None
+
+
+def dependencies(path: Path, kernel_dir: Path | None = None) -> list[Path]:
+    """Every file that ``path`` includes, directly or not, in the order of their texts.
+
+    Includes are relative to ``kernel_dir``, by default the folder of ``path``. For the build's scanner.
+    """
+    return [source.path for source in _included(read_source(path), kernel_dir or path.parent)]
+
+
+def expand_all(kernel_dir: Path) -> list[Kernel]:
+    """All kernels of a folder, sorted by name. Raises KernelError for whatever breaks the format."""
+    paths = sorted(kernel_dir.glob("*.wgsl"))
+    if not paths:
+        raise KernelError(f"{kernel_dir}: no *.wgsl file")
+    by_name: dict[str, Kernel] = {}
+    for path in paths:
+        for kernel in expand(path):
+            if (other := by_name.get(kernel.name)) is not None:
+                raise KernelError(f"{kernel.path}:{kernel.line}: kernel name {kernel.name!r} is already that of "
+                                  f"{other.path}:{other.line}")
+            by_name[kernel.name] = kernel
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def expand(path: Path) -> list[Kernel]:
+    """The default variant of one file and its further variants."""
+    source = read_source(path)
+    header = parse_header(source)
+    parts = _included(source, path.parent)
+    kernels = [_make(source, header, parts, name=path.stem, line=1, features=())]
+    for variant in header.variants:
+        swapped = _swap_prelude(source, header, variant)
+        kernels.append(_make(swapped, header, parts, name=variant.name, line=variant.line, features=variant.features))
+    return kernels
+
+
+def _swap_prelude(source: Source, header: Header, variant: VariantHeader) -> Source:
+    """Replaces the lines between the marks, padded so that everything behind them keeps its line."""
+    assert header.prelude_lines is not None
+    first, last = header.prelude_lines
+    lines = source.code.split("\n")
+    room = last - first - 1
+    if len(variant.prelude) > room:
+        packed = [*variant.prelude[:max(room - 1, 0)], " ".join(variant.prelude[max(room - 1, 0):])]
+    else:
+        packed = [*variant.prelude, *[""] * (room - len(variant.prelude))]
+    if room == 0:
+        source.fail("the prelude is empty: nothing to swap", line=first)
+    lines[first:last - 1] = packed
+    return Source(path=source.path, code="\n".join(lines), directives=source.directives)
+
+
+def _make(source: Source, header: Header, parts: list[Source], *, name: str, line: int,
+          features: tuple[str, ...]) -> Kernel:
+    interface = parse_interface(source)
+    text = "\n".join([source.code, *(part.code for part in parts)])
+    constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
+    memory = sum(workgroup_bytes(part, constants) for part in (source, *parts))
+    _check_limits(source, interface, memory)
+    return Kernel(name=name, path=source.path, line=line, text=text, features=features, interface=interface,
+                  header=header, workgroup_bytes=memory)
+
+
+def _check_limits(source: Source, interface: Interface, memory: int) -> None:
+    invocations = interface.workgroup[0] * interface.workgroup[1] * interface.workgroup[2]
+    storage = sum(binding.kind is not BindingKind.UNIFORM for binding in interface.bindings)
+    for what, found, limit in (("bytes of workgroup memory", memory, MAX_WORKGROUP_BYTES),
+                               ("invocations a workgroup", invocations, MAX_INVOCATIONS),
+                               ("storage buffers", storage, MAX_STORAGE_BUFFERS)):
+        if found > limit:
+            source.fail(f"{found} {what}, the default WebGPU limit is {limit}", line=1)
+
+
+def _included(source: Source, kernel_dir: Path) -> list[Source]:
+    """Depth first, each file once. Raises KernelError for a missing file, a cycle, or an include with an entry point."""
+    done: dict[Path, Source] = {}
+
+    def visit(current: Source, stack: tuple[Path, ...]) -> None:
+        for directive in current.values("include"):
+            path = kernel_dir / directive.value
+            if path in stack:
+                chain = " -> ".join(item.name for item in (*stack[stack.index(path):], path))
+                current.fail(f"include cycle: {chain}", line=directive.line)
+            if path in done:
+                continue
+            if not path.is_file():
+                current.fail(f"included file {directive.value!r} does not exist in {kernel_dir}", line=directive.line)
+            part = read_source(path)
+            _check_part(part)
+            visit(part, (*stack, path))
+            done[path] = part
+
+    visit(source, (source.path,))
+    return list(done.values())
+
+
+def _check_part(part: Source) -> None:
+    for directive in part.directives:
+        if directive.key != "include":
+            part.fail(f"`//! {directive.key}` in an included file, where only `include` is allowed",
+                      line=directive.line)
+    for attribute in ("@compute", "@binding"):
+        if (position := part.code.find(attribute)) >= 0:
+            part.fail(f"`{attribute}` in an included file", line=part.line_of(position))
