@@ -1,0 +1,39 @@
+//! formula: out[index[j]] = source[j] in ascending j, last write wins; an index outside 0..size is dropped
+//! dispatch: one thread an element: ceil(count / 64) groups
+//! reference: scatter
+//! tolerance: exact
+//! include: include/grid.wgsl
+
+struct Params {
+  count: u32,
+  size: u32,
+}
+
+@group(0) @binding(0) var<storage, read> index: array<i32>;
+@group(0) @binding(1) var<storage, read> source: array<f32>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+@group(0) @binding(3) var<uniform> params: Params;
+
+@compute @workgroup_size(64)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let i = linear_element(group, groups, lane);
+  if i >= params.count {
+    return;
+  }
+  // A negative index becomes a large unsigned one.
+  let target_index = index[i];
+  if u32(target_index) >= params.size {
+    return;
+  }
+  // Of several elements with one index only the last writes, so there is no race.
+  for (var j = i + 1u; j < params.count; j++) {
+    if index[j] == target_index {
+      return;
+    }
+  }
+  out[target_index] = source[i];
+}
