@@ -42,6 +42,7 @@ class Buffer {
   friend class CommandRecorder;
   friend class Readback;
   friend class QueryPool;
+  friend class Timing;
   WGPUBuffer raw() const { return handle_.get(); }
   void Free();
 

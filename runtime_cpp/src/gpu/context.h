@@ -1,6 +1,7 @@
 // The WebGPU device and its state. Owns instance, adapter, device and queue, and the first error that the device
 // reported (uncaptured, out of memory, lost); makes buffers, pipelines' layouts and bind groups. Never blocks: whatever
-// takes time ends in a callback, which WebGPU invokes from the event loop (AllowSpontaneous), never from inside the call.
+// takes time ends in a callback, which WebGPU invokes from the event loop (AllowSpontaneous); an error found at once may
+// arrive in the callback before the call returns.
 // Errors of calls that WebGPU reports later are stored; a request asks status() or Settle() before it claims success.
 #pragma once
 
@@ -82,7 +83,8 @@ class Context {
   // Bindings in the kernel's order (params last). Checks count, alignment, range, limits and usage.
   Result<BindGroup> CreateBindGroup(std::string_view label, const Pipeline& pipeline, std::span<const Binding> bindings);
 
-  // Calls done when all submitted work has ended and all outstanding error scopes have been answered, with status().
+  // Calls done when all submitted work has ended and what it reports (error scopes, timestamps) has arrived, with
+  // status(). Not called when the Context is destroyed first; neither are Open and the reads.
   void Settle(StatusCallback done);
 
  private:
@@ -90,6 +92,7 @@ class Context {
   friend class CommandRecorder;
   friend class Readback;
   friend class QueryPool;
+  friend class Timing;
   struct State;
 
   explicit Context(ObjectCounter& counter);

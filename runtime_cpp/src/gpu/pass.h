@@ -5,9 +5,9 @@
 #include <webgpu/webgpu.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
 #include "gpu/buffer.h"
@@ -15,6 +15,8 @@
 #include "gpu/recording.h"
 
 namespace gemma4::gpu {
+
+class Timing;
 
 class CommandRecorder {
  public:
@@ -36,7 +38,7 @@ class CommandRecorder {
   std::string label_;
   Handle<WGPUCommandEncoder, &wgpuCommandEncoderRelease> encoder_;
 #if GEMMA4_PROFILE
-  std::vector<const char*> timed_;  // kernel of each timestamp pair
+  std::unique_ptr<Timing> timing_;  // null where the adapter has no timestamps
 #endif
 };
 

@@ -59,10 +59,10 @@ class PipelineCache {
  private:
   struct Batch;
   Status CheckLimits(const kernels::Kernel& kernel) const;
-  void BuildOne(const kernels::Kernel& kernel, std::shared_ptr<Batch> batch);
+  void BuildOne(Pipeline& pipeline, std::shared_ptr<Batch> batch);
 
   Context& context_;
-  std::map<std::string_view, std::unique_ptr<Pipeline>> pipelines_;  // by kernel name
+  std::map<std::string_view, std::unique_ptr<Pipeline>> pipelines_;  // by kernel name; some still being built
   std::shared_ptr<bool> alive_;
 };
 
