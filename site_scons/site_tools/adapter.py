@@ -1,0 +1,61 @@
+"""What every site tool shares: actions that end in an error of the tree, and Python modules as dependencies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gemma4web.errors import Gemma4WebError
+from SCons.Script import Action
+
+_toolchains = {}
+
+
+def action(function, text, varlist=()):
+    """An SCons action around ``function(target, source, env)``; an error of the tree is printed with its remedy."""
+    def run(target, source, env):
+        try:
+            function(target, source, env)
+        except Gemma4WebError as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            return error.exit_code
+        return None
+    return Action(run, text, varlist=list(varlist))
+
+
+def root(env):
+    """The checkout."""
+    return Path(env.Dir("#").abspath)
+
+
+def paths(nodes):
+    """Nodes as paths relative to the checkout, with `/`."""
+    return [node.get_internal_path().replace("\\", "/") for node in nodes]
+
+
+def files(env, folder, *patterns):
+    """Every file below ``folder`` that matches, sorted, relative to the checkout."""
+    top = root(env)
+    return sorted({path.relative_to(top).as_posix() for pattern in patterns for path in (top / folder).rglob(pattern)
+                   if path.is_file()})
+
+
+def modules(env, *names):
+    """The Python sources of these parts of gemma4web: what they generate depends on how they are written."""
+    found = []
+    for name in names:
+        base = f"site_scons/gemma4web/{name}"
+        found += files(env, base, "*.py", "*.yaml", "*.fbs", "*.j2") or [f"{base}.py"]
+    return found
+
+
+def toolchain(env):
+    """The tools that build/toolchain.json names, with their identity; read when an action runs, never before."""
+    from gemma4web import toolchain as tools
+    path = root(env) / "build/toolchain.json"
+    status = path.stat() if path.is_file() else None
+    key = (str(path), status and (status.st_size, status.st_mtime_ns))
+    if key not in _toolchains:
+        loaded = tools.load(path)
+        _toolchains[key] = (loaded, tools.identity(loaded))
+    return _toolchains[key]

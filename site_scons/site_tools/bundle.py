@@ -1,0 +1,122 @@
+"""Model export, vendored page modules, source receipt, bundle and its verification."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from gemma4web.variants import VARIANTS
+from SCons.Script import AlwaysBuild, Clean, Depends, Dir, Precious
+from site_tools.adapter import action, files, modules, paths, root, toolchain
+
+MODEL = "build/model"
+FIXTURE = "fixtures/tiny-mix"
+VENDOR_LIST = "web/vendor.json"
+
+
+def _export(target, source, env):
+    from gemma4web.errors import CheckpointError
+    from gemma4web.process import run
+    top = root(env)
+    shutil.rmtree(top / MODEL, ignore_errors=True)  # the exporter replaces nothing; this folder is the build's own
+    run([sys.executable, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/target", "--assistant",
+         f"{FIXTURE}/assistant", "--weights", "f32", "--out", MODEL], cwd=top, error=CheckpointError, echo=True)
+
+
+def _vendor(target, source, env):
+    from gemma4web import receipts
+    tools, identity = toolchain(env)
+    receipts.copy_vendored(root(env), tools.npm_modules, receipts.identity_sha256(identity))
+
+
+def _receipt(target, source, env):
+    from gemma4web import receipts
+    from gemma4web.files import write_if_changed
+    from gemma4web.manifest import encode
+    top = root(env)
+    _, identity = toolchain(env)
+    receipt = receipts.assemble(top, logs=[top / path for path in env["ACTION_LOGS"]], toolchain=identity,
+                                assets=receipts.page_assets(top))
+    write_if_changed(top / paths(target)[0], encode(receipt))
+
+
+def _stage(target, source, env):
+    from gemma4web import staging
+    top, bundle = root(env), Path(target[0].abspath).parent
+    staging.stage(top, top / env["RECEIPT"], Path(env.Dir(env["MODEL_FOLDER"]).abspath), bundle, host=env["HOST"],
+                  report=print)
+    staging.write_stamp(bundle, Path(target[1].abspath))
+
+
+def _verify(target, source, env):
+    from gemma4web import staging
+    stamp = Path(source[1].abspath)
+    try:
+        print(staging.verify_or_raise(Path(source[0].abspath).parent))
+    except staging.VerifyError:
+        stamp.unlink(missing_ok=True)  # so that the remedy, staging again, is not skipped as up to date
+        raise
+
+
+def owned_folders(env):
+    """Folders in build/ that only this build writes to: what `-c` removes as a whole."""
+    build = root(env) / "build"
+    names = ("gen", "model", "records", "report", "vendor", ".bundle*", "bundle*",
+             *(f"{variant.name}*" for variant in VARIANTS))
+    return sorted(str(path) for name in names for path in build.glob(name) if path.is_dir())
+
+
+def vendored(env):
+    """The vendored files that web/vendor.json asks for, as build targets."""
+    listing = root(env) / VENDOR_LIST
+    entries = json.loads(listing.read_text(encoding="utf-8"))["files"] if listing.is_file() else []
+    return [f"build/{entry['as']}" for entry in entries]
+
+
+def bundle_target(env, tools, logs, made):
+    """Declares model, receipt and bundle; returns [manifest, stamp]. MODEL= names another model and its own bundle."""
+    suffix = "" if env["MODE"] == "release" else f"-{env['MODE']}"
+    receipt, logs = f"build/receipt{suffix}.json", list(logs)
+    if vendor := vendored(env):
+        copies = env.Command([*vendor, "build/vendor.json"], VENDOR_LIST, action(_vendor, "copying the page's modules"))
+        Depends(copies, [tools[0], *modules(env, "receipts")])
+        logs.append(copies[-1])
+    page = files(env, "web", "*")
+    mine = env.Clone(ACTION_LOGS=paths(logs), RECEIPT=receipt)
+    node = mine.Command(receipt, [*logs, *page, *vendor, *made], action(_receipt, "writing $TARGET", ["ACTION_LOGS"]))
+    Depends(node, [tools[0], *modules(env, "receipts", "manifest")])
+    if env["MODEL"]:
+        model, name = env["MODEL"], f"bundle-{Path(env['MODEL']).resolve().name}{suffix}"
+        exported = files(env, model, "*") if Path(model).is_relative_to(root(env)) else \
+            sorted(str(path) for path in Path(model).resolve().glob("*") if path.is_file())
+    else:
+        model, name, exported = MODEL, f"bundle{suffix}", env.Command(
+            [f"{MODEL}/model.json", f"{MODEL}/source.json"], files(env, FIXTURE, "*"),
+            action(_export, f"exporting {FIXTURE} to {MODEL}"))
+        Depends(exported, modules(env, "export", "program", "files", "__main__"))
+        Clean(exported, Dir(MODEL))
+    mine = env.Clone(RECEIPT=receipt, MODEL_FOLDER=model if Path(model).is_absolute() else f"#{model}")
+    staged = mine.Command([f"build/{name}/manifest.json", f"build/{name}.stamp.json"], [node, exported, *made],
+                          action(_stage, f"staging build/{name}", ["HOST", "MODEL_FOLDER"]))
+    Depends(staged, modules(env, "staging", "manifest", "receipts"))
+    Precious(staged)
+    Clean(staged, [Dir(path) for path in owned_folders(env)])
+    from gemma4web.staging import is_untouched
+    if not is_untouched(root(env) / "build" / name, root(env) / f"build/{name}.stamp.json"):
+        AlwaysBuild(staged)
+    return staged
+
+
+def verify_target(env, staged):
+    return AlwaysBuild(env.Alias("verify", staged, action(_verify, "verifying $SOURCE")))
+
+
+def generate(env):
+    env.AddMethod(bundle_target, "Bundle")
+    env.AddMethod(verify_target, "Verify")
+
+
+def exists(env):
+    return True

@@ -1,0 +1,47 @@
+"""The toolchain as a target: build/toolchain.json and build/browser.json, rewritten only when a tool changed."""
+
+from __future__ import annotations
+
+from SCons.Script import AlwaysBuild, Depends, Precious, Value
+from site_tools.adapter import action, files, modules, root
+
+TARGETS = ("build/toolchain.json", "build/browser.json")
+
+
+def _options(env):
+    from gemma4web.toolchain import ToolchainOptions
+    return ToolchainOptions(
+        emsdk=env["EMSDK"] or None, emdawnwebgpu_pkg=env["EMDAWNWEBGPU_PKG"] or None, provider=env["PROVIDER"],
+        browser=env["BROWSER"] or None, cache=env["CACHE"] or None)
+
+
+def _set_up(target, source, env):
+    from gemma4web import toolchain
+    from gemma4web.toolchain.progress import default_progress
+    toolchain.set_up(_options(env), root(env) / TARGETS[0], default_progress())
+
+
+def _is_current(env):
+    """Compares recorded paths, sizes and times; a tool that changed in place makes the set-up run again."""
+    from gemma4web import toolchain
+    return (root(env) / TARGETS[1]).is_file() and toolchain.is_current(root(env) / TARGETS[0], _options(env))
+
+
+def toolchain_target(env):
+    """Declares the two files; whatever is compiled or run depends on the first or second of them."""
+    named = [env[name] for name in ("EMSDK", "EMDAWNWEBGPU_PKG", "PROVIDER", "BROWSER", "CACHE")]
+    nodes = env.Command(list(TARGETS), [], action(_set_up, "setting up the toolchain"))
+    Depends(nodes, [Value(repr(named)), *modules(env, "toolchain", "pins", "process"),
+                    "site_scons/gemma4web/pins.yaml", *files(env, "runtime_cpp/webgpu_port", "*")])
+    Precious(nodes)
+    if not env.GetOption("clean") and not env.GetOption("help") and not _is_current(env):
+        AlwaysBuild(nodes)
+    return nodes
+
+
+def generate(env):
+    env.AddMethod(toolchain_target, "Toolchain")
+
+
+def exists(env):
+    return True

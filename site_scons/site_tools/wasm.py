@@ -1,0 +1,96 @@
+"""Objects and modules: one WASM module a variant, through gemma4web.compile."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from gemma4web import compile as steps
+from gemma4web.variants import VARIANTS, Decoding
+from SCons.Scanner.C import CScanner
+from SCons.Script import COMMAND_LINE_TARGETS, Builder, Depends, Requires
+from site_tools.adapter import action, files, modules, paths, root, toolchain
+
+SOURCES = "runtime_cpp/src"
+EXPORTS = "runtime_cpp/exports.txt"
+GENERATORS = ("compile", "receipts", "variants", "process")
+
+
+def _compile(target, source, env):
+    tools, identity = toolchain(env)
+    steps.compile_object(steps.ObjectJob(
+        root=root(env), variant=env["VARIANT"].name, source=paths(source)[0], output=paths(target)[0],
+        flags=tuple(env["OBJECT_FLAGS"]), defines=tuple(env["VARIANT_DEFINES"]),
+        known_inputs=frozenset(paths(target[0].all_children()))), tools, identity)
+
+
+def _link(target, source, env):
+    tools, identity = toolchain(env)
+    top = root(env)
+    exports = steps.read_exports((top / EXPORTS).read_text(encoding="utf-8"), EXPORTS)
+    inputs = paths(source)
+    steps.link_module(steps.LinkJob(
+        root=top, variant=env["VARIANT"], objects=tuple(path for path in inputs if path.endswith(".o")),
+        libraries=tuple(path for path in inputs if path.endswith(".js")), exports=EXPORTS, output=paths(target)[0],
+        flags=steps.link_flags(env["VARIANT"], steps.Mode(env["MODE"]), exports),
+        defines=tuple(env["VARIANT_DEFINES"])), tools, identity)
+
+
+def _with_log(target, source, env):
+    return [*target, f"{target[0]}.json"], source
+
+
+def requested():
+    """The variants to compile before anything is linked: those of `plain` and `mtp` when only these are asked for."""
+    named = {decoding for decoding in Decoding if decoding in COMMAND_LINE_TARGETS}
+    if set(COMMAND_LINE_TARGETS) - {decoding.value for decoding in Decoding}:
+        named = set()
+    return [variant for variant in VARIANTS if not named or variant.decoding in named]
+
+
+def extra_defines(env, variant):
+    """What DEFINE=<variant>:NAME=VALUE adds to one variant."""
+    entries = [entry.strip() for entry in env["DEFINE"].split(",") if entry.strip()]
+    return tuple(entry.partition(":")[2] for entry in entries if entry.partition(":")[0] == variant.name)
+
+
+def modules_target(env, tools):
+    """Declares every variant's objects and module; returns name -> [js, wasm, log] and the logs of all actions."""
+    suffix = "" if env["MODE"] == steps.Mode.RELEASE else f"-{env['MODE']}"
+    sources = files(env, SOURCES, "*.cc")
+    made, logs, objects = {}, [], {}
+    for variant in VARIANTS:
+        folder = f"build/{variant.name}{suffix}"
+        mode, extra = steps.Mode(env["MODE"]), extra_defines(env, variant)
+        mine = env.Clone(VARIANT=variant, VARIANT_DEFINES=steps.defines(variant, mode, extra),
+                         OBJECT_FLAGS=steps.compile_flags(variant, mode, extra))
+        objects[variant] = []
+        for source in sources:
+            inner = PurePosixPath(source).relative_to(SOURCES).with_suffix(".o")
+            unit = mine.WasmObject(f"{folder}/obj/{inner}", source)
+            Depends(unit, [tools[0], *modules(env, *GENERATORS)])
+            objects[variant].append(unit[0])
+            logs.append(unit[1])
+        made[variant.name] = mine.WasmModule(
+            [f"{folder}/{variant.stem}.js", f"{folder}/{variant.stem}.wasm"],
+            [*objects[variant], *files(env, SOURCES, "*.js")])
+        Depends(made[variant.name], [tools[0], EXPORTS, *modules(env, *GENERATORS)])
+        logs.append(made[variant.name][2])
+    for module in made.values():
+        Requires(module, [unit for variant in requested() for unit in objects[variant]])
+    return made, logs
+
+
+def generate(env):
+    env.Replace(CPPPATH=[f"#{folder}" for folder in steps.INCLUDE_FOLDERS])
+    env.Append(BUILDERS={
+        "WasmObject": Builder(action=action(_compile, "compiling $SOURCE for $VARIANT.name",
+                                            ["OBJECT_FLAGS", "VARIANT_DEFINES"]),
+                              emitter=_with_log, source_scanner=CScanner()),
+        "WasmModule": Builder(action=action(_link, "linking $TARGET", ["MODE", "VARIANT_DEFINES"]),
+                              emitter=_with_log),
+    })
+    env.AddMethod(modules_target, "Modules")
+
+
+def exists(env):
+    return True
