@@ -1,0 +1,56 @@
+"""The command line: ``python -m gemma4web COMMAND``. Each command's module is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+from gemma4web import __version__
+from gemma4web.errors import Gemma4WebError
+
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "export": ("gemma4web.export.command", "main", "checkpoints -> programs, weight shards and receipts in a new folder"),
+    "toolchain": ("gemma4web.toolchain", "main", "find or fetch the compiler, the WebGPU provider and Chromium"),
+    "verify": ("gemma4web.staging", "main_verify", "recompute every hash and claim of a staged bundle"),
+    "serve": ("gemma4web.serve", "main", "serve a bundle on this machine"),
+    "run": ("gemma4web.browser", "main", "run a bundle in headless Chromium and record what it did"),
+}
+"""Command -> (module, function taking argv and returning an exit code, one line of help)."""
+
+INTERRUPTED: Final = 130
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {text}" for name, (_, _, text) in COMMANDS.items()]
+    return "\n".join(["usage: python -m gemma4web COMMAND [options]", "",
+                      "Gemma 4 with multi-token prediction in the browser.", "", "commands:", *lines, "",
+                      "`python -m gemma4web COMMAND --help` shows a command's options."])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; an error of the tree is printed without a traceback and gives its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        print(f"gemma4web: no command {words[0]!r}\n\n{_help()}", file=sys.stderr)
+        return 2
+    module, function, _ = COMMANDS[words[0]]
+    try:
+        return int(getattr(importlib.import_module(module), function)(words[1:]) or 0)
+    except Gemma4WebError as error:
+        print(f"gemma4web {words[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"gemma4web {words[0]}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Checkpoint in, exported model folder out: readers, quantiser, shard writer, transactional publication."""

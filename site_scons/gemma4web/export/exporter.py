@@ -1,0 +1,305 @@
+"""One export: checkpoints -> programs, shards and receipts in a new folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer
+
+from gemma4web.errors import CheckpointError, UsageError
+from gemma4web.export import config, shards
+from gemma4web.export.publish import Publication
+from gemma4web.export.tensors import Checkpoint
+from gemma4web.files import dump_json, sha256_bytes
+from gemma4web.program import codec, ir, methods
+from gemma4web.program.architecture import Assistant, Target
+from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, Tensor, Weight
+
+DEFAULT_PREFILL_ROWS: Final = 512
+DEFAULT_CONTEXT: Final = 8960
+PREFIXES: Final = ("model.language_model.", "model.")
+SOURCE_FILE: Final = "source.json"
+MODEL_FILE: Final = "model.json"
+SCHEMA: Final = 1
+
+_TEXT_FILES: Final = ("tokenizer.json", "chat_template.jinja")
+_CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
+                   "tokenizer_config.json")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportOptions:
+    """``context`` None: the smaller of 8960 and the model's own limit. ``name`` None: taken from the target folder."""
+
+    target: Path
+    out: Path
+    assistant: Path | None = None
+    weights: str = "f32"
+    prefill_rows: int = DEFAULT_PREFILL_ROWS
+    context: int | None = None
+    all_logits: bool = False
+    query_positions: QueryPositions = QueryPositions.CONSTANT
+    max_shard_bytes: int = shards.MAX_SHARD_BYTES
+    name: str | None = None
+
+    def model_name(self) -> str:
+        folder = self.target.resolve()
+        return self.name or (folder.parent.name if folder.name == "target" else folder.name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """What a progress display is told: a step of ``total`` bytes begins, or ``done`` more bytes of it are through."""
+
+    name: str
+    total: int = 0
+    done: int = 0
+
+
+Report = Callable[[Step], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Input:
+    """One input file as it was when its hash was taken."""
+
+    path: Path
+    bytes: int
+    modified_ns: int
+    sha256: str
+
+
+def _hash_inputs(folder: Path, files: list[Path], report: Report) -> dict[str, _Input]:
+    paths = sorted({*files, *(folder / name for name in _CARRIED if (folder / name).is_file())})
+    report(Step(name=f"hash {folder.name}", total=sum(path.stat().st_size for path in paths)))
+    inputs = {}
+    for path in paths:
+        before, digest = path.stat(), hashlib.sha256()
+        with path.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+                report(Step(name=f"hash {folder.name}", done=len(block)))
+        inputs[path.name] = _Input(path=path, bytes=before.st_size, modified_ns=before.st_mtime_ns,
+                                   sha256=digest.hexdigest())
+    return inputs
+
+
+def _check_unchanged(inputs: dict[str, dict[str, _Input]]) -> None:
+    for files in inputs.values():
+        for file in files.values():
+            now = file.path.stat() if file.path.is_file() else None
+            if now is None or (now.st_size, now.st_mtime_ns) != (file.bytes, file.modified_ns):
+                raise CheckpointError(f"{file.path} changed during the export", advice="export again")
+
+
+def _prefix(checkpoint: Checkpoint) -> str:
+    for prefix in PREFIXES:
+        if f"{prefix}embed_tokens.weight" in checkpoint:
+            return prefix
+    wanted = " or ".join(f"{prefix}embed_tokens.weight" for prefix in PREFIXES)
+    raise CheckpointError(f"{checkpoint.folder}: tensor {wanted} is missing",
+                          advice="name a Gemma 4 text checkpoint with --target")
+
+
+def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptions:
+    if options.weights not in ("f32", "q4"):
+        raise UsageError(f"weights {options.weights!r}, wanted f32 or q4")
+    context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
+    if not 1 <= context <= target.max_positions:
+        raise UsageError(f"context {context}, wanted 1..{target.max_positions}, the model's own limit")
+    if not 1 <= options.prefill_rows <= DEFAULT_PREFILL_ROWS:
+        raise UsageError(f"prefill rows {options.prefill_rows}, wanted 1..{DEFAULT_PREFILL_ROWS}")
+    return methods.GraphOptions(
+        linear_dtype=Dtype.F32 if options.weights == "f32" else Dtype.Q4, prefill_rows=options.prefill_rows,
+        context=context, all_logits=options.all_logits, query_positions=options.query_positions,
+    )
+
+
+def _weights_of(graphs: list[ir.Graph]) -> list[Tensor]:
+    """Every weight of the graphs once, in order of first use."""
+    seen: dict[str, Tensor] = {}
+    for graph in graphs:
+        for _, tensor in graph.weights():
+            seen.setdefault(tensor.name, tensor)
+    return list(seen.values())
+
+
+def _check_tensors(tensors: list[Tensor], checkpoints: dict[Role, Checkpoint]) -> None:
+    """Finds a missing or misshapen tensor before anything is written."""
+    for tensor in tensors:
+        shape = (tensor.elements,) if tensor.dtype is Dtype.I32 else tensor.dims
+        checkpoints[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
+
+
+def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[int, ...], source: str) -> Program:
+    """A graph with the spans of its weights; only shards that it reads are listed."""
+    needed = {tensor.name for _, tensor in graph.weights()}
+    used = [shard for shard in written if needed & shard.spans.keys()]
+    where = {name: (number, span) for number, shard in enumerate(used) for name, span in shard.spans.items()}
+
+    def span(name: str) -> ir.Span:
+        number, found = where[name]
+        return dataclasses.replace(found, shard=number)
+
+    weights = tuple(
+        Weight(tensor=index, values=span(tensor.name),
+               scales=span(tensor.name + shards.SCALE_SUFFIX) if tensor.dtype is Dtype.Q4 else None)
+        for index, tensor in graph.weights()
+    )
+    return Program(graph=graph, shards=tuple(shard.shard for shard in used), weights=weights, stop_ids=stop_ids,
+                   source_sha256=source).counted()
+
+
+def _text_files(folder: Path, vocab: int) -> dict[str, bytes]:
+    """tokenizer.json and chat_template.jinja, as far as the checkpoint has them."""
+    files = {name: (folder / name).read_bytes() for name in _TEXT_FILES if (folder / name).is_file()}
+    settings = folder / "tokenizer_config.json"
+    if "chat_template.jinja" not in files and settings.is_file():
+        template = config.load(settings).get("chat_template")
+        if isinstance(template, str):
+            files["chat_template.jinja"] = template.encode()
+    if "tokenizer.json" in files:
+        try:
+            size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
+        except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
+            raise CheckpointError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from None
+        if size > vocab:
+            raise CheckpointError(f"{folder / 'tokenizer.json'} has {size} pieces, the model's vocabulary {vocab}",
+                                  advice="check that the tokenizer belongs to this model")
+    return files
+
+
+def _sizes(model: Target | Assistant | None) -> dict[str, Any] | None:
+    """The architecture as a receipt shows it."""
+    if model is None:
+        return None
+    sizes = dataclasses.asdict(model)
+    sizes["layers"] = [{"type": str(layer.type), "head_dim": layer.head_dim, "intermediate": layer.intermediate,
+                        "donor": layer.donor} for layer in model.layers]
+    sizes["rope"] = {str(type_): dataclasses.asdict(settings) for type_, settings in model.rope.items()}
+    return sizes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Job:
+    """Everything an export has read and decided before it writes."""
+
+    options: ExportOptions
+    target: Target
+    assistant: Assistant | None
+    checkpoints: dict[Role, Checkpoint]
+    graphs: list[ir.Graph]
+    plans: list[shards.ShardPlan]
+    bos_id: int | None
+    stop_ids: tuple[int, ...]
+    text_files: dict[str, bytes]
+
+
+def _prepare(options: ExportOptions, checkpoints: dict[Role, Checkpoint]) -> _Job:
+    folder = options.target
+    target = config.read_target(folder / "config.json", _prefix(checkpoints[Role.TARGET]))
+    graph_options = _check_options(options, target)
+    graphs, assistant = [methods.text_decoder(target, graph_options)], None
+    if options.assistant is not None:
+        assistant = config.read_assistant(options.assistant / "config.json", target)
+        graphs.append(methods.k2_round(target, assistant, graph_options))
+    tensors = _weights_of(graphs)
+    _check_tensors(tensors, checkpoints)
+    bos_id, stop_ids = config.special_ids(folder, target.vocab)
+    return _Job(
+        options=options, target=target, assistant=assistant, checkpoints=checkpoints, graphs=graphs,
+        plans=shards.plan(tensors, max_bytes=options.max_shard_bytes), bos_id=bos_id, stop_ids=stop_ids,
+        text_files=_text_files(folder, target.vocab),
+    )
+
+
+def _source_receipt(job: _Job, inputs: dict[str, dict[str, _Input]]) -> bytes:
+    options = job.options
+    return dump_json({
+        "schema": SCHEMA,
+        "options": {
+            "weights": options.weights, "prefill_rows": options.prefill_rows, "context": job.graphs[0].context,
+            "logits": "all" if options.all_logits else "last", "query_positions": options.query_positions.name.lower(),
+            "max_shard_bytes": options.max_shard_bytes,
+        },
+        "inputs": {
+            role: {"name": job.checkpoints[Role[role.upper()]].folder.resolve().name,
+                   "files": {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()}}
+            for role, files in inputs.items()
+        },
+    }).encode()
+
+
+def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str, Any]], source: str) -> bytes:
+    roles = {role.name.lower(): [plan.file for plan in job.plans if plan.role is role] for role in Role}
+    return dump_json({
+        "schema": SCHEMA, "name": job.options.model_name(), "files": files, "source_sha256": source,
+        "architecture": {"target": _sizes(job.target), "assistant": _sizes(job.assistant)},
+        "weights": job.options.weights,
+        "methods": {program.graph.method: {"program": f"{program.graph.method}.g4p",
+                                           "shards": [shard.file for shard in program.shards]}
+                    for program in programs},
+        "roles": {role: names for role, names in roles.items() if names},
+        "prefill_rows": job.options.prefill_rows, "context": job.graphs[0].context, "vocab": job.target.vocab,
+        "query_positions": job.options.query_positions.name.lower(), "bos_id": job.bos_id,
+        "stop_ids": list(job.stop_ids),
+        "tokenizer": "tokenizer.json" if "tokenizer.json" in job.text_files else None,
+        "chat_template": "chat_template.jinja" if "chat_template.jinja" in job.text_files else None,
+    }).encode()
+
+
+def _write(job: _Job, publication: Publication, report: Report) -> None:
+    inputs = {role.name.lower(): _hash_inputs(checkpoint.folder, checkpoint.files, report)
+              for role, checkpoint in job.checkpoints.items()}
+    files: dict[str, dict[str, Any]] = {}
+
+    def put(name: str, data: bytes) -> str:
+        publication.write(name, data)
+        files[name] = {"bytes": len(data), "sha256": sha256_bytes(data)}
+        return str(files[name]["sha256"])
+
+    source = put(SOURCE_FILE, _source_receipt(job, inputs))
+    report(Step(name="write weights", total=sum(map(shards.planned_bytes, job.plans))))
+    written = []
+    for shard_plan in job.plans:
+        with publication.open(shard_plan.file) as stream:
+            done = shards.write(shard_plan, job.checkpoints[shard_plan.role], stream,
+                                lambda count: report(Step(name="write weights", done=count)))
+        written.append(done)
+        files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
+    programs = [place(graph, written, job.stop_ids, source) for graph in job.graphs]
+    for program in programs:
+        data = codec.to_bytes(program)
+        codec.from_bytes(data, name=f"{program.graph.method}.g4p")
+        put(f"{program.graph.method}.g4p", data)
+    for name, data in job.text_files.items():
+        put(name, data)
+    _check_unchanged(inputs)
+    publication.write(MODEL_FILE, _model_receipt(job, programs, files, source))
+
+
+def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
+    """Exports a target, and an assistant when one is given, to a new folder; returns the folder.
+
+    Raises CheckpointError, UsageError or PublishError; the destination then does not exist.
+    """
+    with Publication(options.out) as publication:
+        folders = {Role.TARGET: options.target}
+        if options.assistant is not None:
+            folders[Role.ASSISTANT] = options.assistant
+        checkpoints: dict[Role, Checkpoint] = {}
+        try:
+            for role, folder in folders.items():
+                checkpoints[role] = Checkpoint(folder)
+            job = _prepare(options, checkpoints)
+            _write(job, publication, report)
+        finally:
+            for checkpoint in checkpoints.values():
+                checkpoint.close()
+        publication.commit()
+    return publication.destination

@@ -1,0 +1,205 @@
+"""Weight shards: safetensors files written as a stream, hashed on the way, equal bytes for equal input.
+
+A shard holds tensors of one role. Values come first and the odd-sized f16 scales last, so that all values begin at
+multiples of four bytes. Memory in use is one block of rows and the scales of one shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from gemma4web.errors import CheckpointError
+from gemma4web.export.quantise import quantise
+from gemma4web.export.tensors import Checkpoint
+from gemma4web.program.decoder import ASSISTANT_PREFIX
+from gemma4web.program.ir import Q4_GROUP, Dtype, Role, Shard, Span, Tensor
+
+MAX_SHARD_BYTES: Final = 90_000_000
+"""Static hosts refuse larger files."""
+SCALE_SUFFIX: Final = ".scale"
+_BLOCK_BYTES: Final = 16 << 20
+_HEADER_RESERVE: Final = 256
+"""Upper bound of one tensor's header entry beyond its name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """One tensor of a shard file: its name there, safetensors dtype and bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """One program tensor and its one (f32, i32) or two (q4: values, scales) parts."""
+
+    tensor: Tensor
+    parts: tuple[Part, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def header_bytes(self) -> int:
+        return sum(len(json.dumps(part.name)) + _HEADER_RESERVE for part in self.parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardPlan:
+    file: str
+    role: Role
+    items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenShard:
+    """A shard on disk with the span of every part by name; ``Span.shard`` is for the program to fill in."""
+
+    shard: Shard
+    spans: dict[str, Span]
+
+
+class Sink(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+
+def item_of(tensor: Tensor) -> Item:
+    """The stored form of a weight. Raises CheckpointError when it cannot be packed."""
+    if tensor.dtype is not Dtype.Q4:
+        dtype = "F32" if tensor.dtype is Dtype.F32 else "I32"
+        return Item(tensor=tensor, parts=(Part(name=tensor.name, dtype=dtype, shape=tensor.dims,
+                                               bytes=tensor.elements * 4),))
+    rows, columns = tensor.dims
+    if columns % Q4_GROUP:
+        raise CheckpointError(f"{tensor.name}: {columns} columns are no multiple of {Q4_GROUP}, which q4 needs",
+                              advice="export with --weights f32")
+    values = Part(name=tensor.name, dtype="U8", shape=(rows, columns // 2), bytes=rows * columns // 2)
+    scales = Part(name=tensor.name + SCALE_SUFFIX, dtype="F16", shape=(rows, columns // Q4_GROUP),
+                  bytes=rows * columns // Q4_GROUP * 2)
+    return Item(tensor=tensor, parts=(values, scales))
+
+
+def role_of(tensor: Tensor) -> Role:
+    return Role.ASSISTANT if tensor.name.startswith(ASSISTANT_PREFIX) else Role.TARGET
+
+
+def plan(tensors: list[Tensor], *, max_bytes: int = MAX_SHARD_BYTES) -> list[ShardPlan]:
+    """Distributes weights over shards in their given order, target first. Raises CheckpointError for one too large."""
+    plans: list[ShardPlan] = []
+    for role in Role:
+        groups: list[list[Item]] = []
+        used = 0
+        for item in (item_of(tensor) for tensor in tensors if role_of(tensor) is role):
+            size = item.bytes + item.header_bytes
+            if size + 8 > max_bytes:
+                raise CheckpointError(f"{item.tensor.name} needs {item.bytes} bytes, a shard holds {max_bytes}",
+                                      advice="raise --max-shard-bytes, or export with --weights q4")
+            if not groups or used + size > max_bytes:
+                groups.append([])
+                used = 8
+            groups[-1].append(item)
+            used += size
+        plans += [ShardPlan(file=f"{role.name.lower()}-{number:05}-of-{len(groups):05}.safetensors", role=role,
+                            items=tuple(group)) for number, group in enumerate(groups, 1)]
+    return plans
+
+
+def _ordered_parts(shard: ShardPlan) -> list[Part]:
+    parts = [part for item in shard.items for part in item.parts]
+    return sorted(parts, key=lambda part: (part.dtype == "F16", part.bytes % 4))
+
+
+def _header(parts: list[Part]) -> tuple[bytes, dict[str, Span]]:
+    """The length word and header of a shard file, and the absolute span of every part."""
+    table: dict[str, object] = {"__metadata__": {"format": "gemma4web"}}
+    offset = 0
+    for part in parts:
+        table[part.name] = {"dtype": part.dtype, "shape": part.shape, "data_offsets": [offset, offset + part.bytes]}
+        offset += part.bytes
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    begin = 8 + len(text)
+    spans = {}
+    for part in parts:
+        spans[part.name] = Span(begin=begin, bytes=part.bytes)
+        begin += part.bytes
+    return len(text).to_bytes(8, "little") + text, spans
+
+
+def _blocks(item: Item, checkpoint: Checkpoint) -> Iterator[slice]:
+    rows = item.tensor.dims[0]
+    step = max(1, _BLOCK_BYTES // (4 * item.tensor.width))
+    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
+
+
+def checkpoint_name(tensor: Tensor) -> str:
+    """The tensor's name in its own checkpoint."""
+    return tensor.name.removeprefix(ASSISTANT_PREFIX)
+
+
+def _token_ordering(checkpoint: Checkpoint, tensor: Tensor) -> bytes:
+    ordering = checkpoint.integers(checkpoint_name(tensor), tensor.dims)
+    if not np.array_equal(np.sort(ordering, axis=None), np.arange(ordering.size)):
+        raise CheckpointError(f"{checkpoint.folder}: {checkpoint_name(tensor)} is no permutation of 0..{ordering.size - 1}",
+                              advice="the checkpoint is damaged: fetch it again")
+    return ordering.astype("<i4").tobytes()
+
+
+def _values(item: Item, checkpoint: Checkpoint, scales: dict[str, list[bytes]]) -> Iterator[bytes]:
+    """The bytes of an item's first part in blocks; the scales of a q4 item are put into ``scales``."""
+    tensor, name = item.tensor, checkpoint_name(item.tensor)
+    if tensor.dtype is Dtype.I32:
+        yield _token_ordering(checkpoint, tensor)
+        return
+    for rows in _blocks(item, checkpoint):
+        block = checkpoint.float_rows(name, tensor.dims, rows)
+        if tensor.dtype is Dtype.F32:
+            yield block.astype("<f4", copy=False).tobytes()
+        else:
+            packed, block_scales = quantise(block, name=tensor.name)
+            scales.setdefault(item.parts[1].name, []).append(block_scales.astype("<f2", copy=False).tobytes())
+            yield packed.tobytes()
+
+
+def write(shard: ShardPlan, checkpoint: Checkpoint, sink: Sink, advance: Callable[[int], None]) -> WrittenShard:
+    """Writes one shard file to ``sink``; ``advance`` is told of every block's bytes. Raises CheckpointError."""
+    parts = _ordered_parts(shard)
+    header, spans = _header(parts)
+    digest, total = hashlib.sha256(), 0
+    items = {item.parts[0].name: item for item in shard.items}
+    scales: dict[str, list[bytes]] = {}
+
+    def stream() -> Iterator[bytes]:
+        yield header
+        for part in parts:
+            if part.name in items:
+                yield from _values(items[part.name], checkpoint, scales)
+            else:
+                yield from scales.pop(part.name)
+
+    for block in stream():
+        digest.update(block)
+        sink.write(block)
+        total += len(block)
+        advance(len(block))
+    wanted = len(header) + sum(part.bytes for part in parts)
+    if total != wanted:
+        raise AssertionError(f"{shard.file}: wrote {total} bytes, planned {wanted}")
+    return WrittenShard(shard=Shard(file=shard.file, bytes=total, sha256=digest.hexdigest(), role=shard.role),
+                        spans=spans)
+
+
+def planned_bytes(shard: ShardPlan) -> int:
+    """Size of the shard file."""
+    parts = _ordered_parts(shard)
+    return len(_header(parts)[0]) + sum(part.bytes for part in parts)

@@ -1,0 +1,191 @@
+"""Reads HF safetensors checkpoints: one file or shards with an index, f32, bf16, f16 and integers, memory-mapped.
+
+The format: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}}, then the data without holes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from gemma4web.errors import CheckpointError
+
+_MAX_HEADER_BYTES: Final = 100_000_000
+_ITEM_BYTES: Final = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "F8_E4M3": 1,
+    "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
+}
+_FLOATS: Final = ("F32", "F16", "BF16")
+_INTEGERS: Final[dict[str, npt.DTypeLike]] = {"I64": np.int64, "I32": np.int32}
+_BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """Where one tensor lies: absolute byte range ``begin .. end`` of ``file``."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    begin: int
+    end: int
+
+
+def _entry(path: Path, data_begin: int, name: str, raw: Any) -> Entry:
+    if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
+        raise CheckpointError(f"{path}: entry of {name} is malformed", advice=_BROKEN)
+    dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
+    if dtype not in _ITEM_BYTES:
+        raise CheckpointError(f"{path}: {name} has the unknown dtype {dtype!r}")
+    integers = all(isinstance(part, list) and all(type(n) is int and n >= 0 for n in part) for part in (shape, offsets))
+    if not integers or len(offsets) != 2:
+        raise CheckpointError(f"{path}: {name} has a malformed shape or offsets", advice=_BROKEN)
+    wanted = math.prod(shape) * _ITEM_BYTES[dtype]
+    if offsets[1] - offsets[0] != wanted:
+        raise CheckpointError(f"{path}: {name} {dtype}{shape} needs {wanted} bytes, its offsets hold "
+                              f"{offsets[1] - offsets[0]}", advice=_BROKEN)
+    return Entry(name=name, dtype=dtype, shape=tuple(shape), file=path, begin=data_begin + offsets[0],
+                 end=data_begin + offsets[1])
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name stands twice")
+    return table
+
+
+def read_header(path: Path) -> dict[str, Entry]:
+    """Entries of one safetensors file; every byte of the file must be accounted for. Raises CheckpointError."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
+                raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}", advice=_BROKEN)
+            raw = stream.read(length)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: the header is not JSON: {error}", advice=_BROKEN) from None
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path}: the header is no JSON object", advice=_BROKEN)
+    header.pop("__metadata__", None)
+    entries = {name: _entry(path, 8 + length, name, value) for name, value in header.items()}
+    place = 8 + length
+    for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
+        if entry.begin != place:
+            raise CheckpointError(f"{path}: {entry.name} begins at byte {entry.begin}, wanted {place}", advice=_BROKEN)
+        place = entry.end
+    if place != size:
+        raise CheckpointError(f"{path}: {size} bytes, the header describes {place}", advice=_BROKEN)
+    return entries
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """The weight files of a checkpoint folder: ``model.safetensors``, or what its index names."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder", advice="name the folder that holds config.json")
+    if not index.is_file():
+        if not single.is_file():
+            raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json")
+        return [single]
+    try:
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is no safetensors index: {error}") from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise CheckpointError(f"{index} names {name!r}, which is no file name")
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{index} names {name}, which is missing", advice="fetch the missing shard")
+    return [folder / name for name in sorted(names)]
+
+
+class Checkpoint:
+    """The tensors of a checkpoint folder by name. Data is read on demand; close it when done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files = checkpoint_files(folder)
+        self._entries: dict[str, Entry] = {}
+        self._maps: dict[Path, mmap.mmap] = {}
+        for path in self.files:
+            for name, entry in read_header(path).items():
+                if name in self._entries:
+                    raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too")
+                self._entries[name] = entry
+
+    def close(self) -> None:
+        for mapped in self._maps.values():
+            mapped.close()
+        self._maps.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._entries
+
+    def names(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def entry(self, name: str, shape: tuple[int, ...]) -> Entry:
+        """The tensor's place. Raises CheckpointError when it is missing or of another shape."""
+        entry = self._entries.get(name)
+        if entry is None:
+            raise CheckpointError(f"{self.folder}: tensor {name} is missing",
+                                  advice="the config asks for it; check that config.json belongs to these weights")
+        if math.prod(entry.shape) != math.prod(shape) or (len(shape) > 1 and entry.shape != shape):
+            raise CheckpointError(f"{self.folder}: tensor {name} has shape {list(entry.shape)}, wanted {list(shape)}",
+                                  advice="check that config.json belongs to these weights")
+        return entry
+
+    def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        if entry.file not in self._maps:
+            with entry.file.open("rb") as stream:
+                self._maps[entry.file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(self._maps[entry.file], np.uint8, end - begin, begin)
+
+    def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of a float tensor as f32 (bf16 and f16 widen exactly). NaN and infinity are refused."""
+        entry = self.entry(name, shape)
+        if entry.dtype not in _FLOATS:
+            raise CheckpointError(f"{entry.file}: {name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
+        stride = math.prod(shape[1:]) * _ITEM_BYTES[entry.dtype]
+        first, last, _ = rows.indices(shape[0])
+        raw = self._bytes(entry, entry.begin + first * stride, entry.begin + last * stride)
+        if entry.dtype == "BF16":
+            values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = raw.view("<f4" if entry.dtype == "F32" else "<f2").astype(np.float32)
+        if not np.isfinite(values).all():
+            bad = first + int(np.flatnonzero(~np.isfinite(values))[0]) // max(math.prod(shape[1:]), 1)
+            raise CheckpointError(f"{entry.file}: {name} holds a NaN or infinity (first in row {bad})", advice=_BROKEN)
+        return values.reshape(last - first, *shape[1:])
+
+    def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
+        """An integer tensor as i32. Raises CheckpointError when a value does not fit."""
+        entry = self.entry(name, (math.prod(shape),))
+        if entry.dtype not in _INTEGERS:
+            raise CheckpointError(f"{entry.file}: {name} is {entry.dtype}, wanted I64 or I32")
+        values = self._bytes(entry, entry.begin, entry.end).view(_INTEGERS[entry.dtype])
+        narrow = values.astype(np.int32)
+        if not np.array_equal(narrow, values):
+            raise CheckpointError(f"{entry.file}: {name} holds values beyond 32 bits", advice=_BROKEN)
+        return narrow.reshape(shape)
