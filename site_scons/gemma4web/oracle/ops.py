@@ -142,18 +142,17 @@ def attention(
         keys, values = keys.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3)
     capacity, kv_heads = keys.shape[1], keys.shape[2]
     rows = q.astype(dtype).reshape(q.shape[0], -1, head_dim)
-    group = rows.shape[1] // kv_heads
+    grouped = rows.reshape(rows.shape[0], kv_heads, -1, head_dim)
     where = _ints(positions)
-    out = np.zeros_like(rows)
+    out = np.zeros_like(grouped)
     for n in range(rows.shape[0]):
         slots = visible_positions(int(where[0] if donor else where[n]), window, donor=donor) % capacity
         if slots.size == 0:
             continue
-        k, v = keys[0, slots].astype(dtype), values[0, slots].astype(dtype)  # [visible, kv_heads, d]
-        for head in range(rows.shape[1]):
-            score = k[:, head // group] @ rows[n, head]
-            weight = np.exp(score - score.max())
-            out[n, head] = (weight / weight.sum()) @ v[:, head // group]
+        k, v = (part[0, slots].astype(dtype).transpose(1, 0, 2) for part in (keys, values))  # [kv_heads, visible, d]
+        score = grouped[n] @ k.transpose(0, 2, 1)  # [kv_heads, group, visible]
+        weight = np.exp(score - score.max(axis=-1, keepdims=True))
+        out[n] = (weight / weight.sum(axis=-1, keepdims=True)) @ v
     return out.reshape(q.shape)
 
 
