@@ -1,6 +1,6 @@
 //! formula: the k largest of x[0..n] in descending order with their indices; NaN first, -0 = +0, ties: lower index first
 //! dispatch: one thread an element: ceil(n / 64) groups
-//! reference: topk
+//! reference: top_k
 //! tolerance: exact
 //! include: include/grid.wgsl
 //! include: include/order.wgsl

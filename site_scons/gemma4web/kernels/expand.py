@@ -11,8 +11,17 @@ from typing import Final
 
 from gemma4web.errors import KernelError
 from gemma4web.kernels.parse import (
-    BindingKind, Field, Header, Interface, Source, VariantHeader, constants_of, parse_header,
-    parse_interface, parse_source, workgroup_bytes,
+    BindingKind,
+    Field,
+    Header,
+    Interface,
+    Source,
+    VariantHeader,
+    constants_of,
+    parse_header,
+    parse_interface,
+    parse_source,
+    workgroup_bytes,
 )
 
 # The limits that every WebGPU device grants without asking for more.

@@ -281,32 +281,29 @@ def _parse_workgroup(source: Source) -> tuple[int, int, int]:
 
 
 def _parse_bindings(source: Source) -> tuple[Binding, ...]:
-    numbered: list[tuple[int, Binding]] = []
-    seen: set[int] = set()
-    for match in _BINDING.finditer(source.code):
+    matches = list(_BINDING.finditer(source.code))
+    for mention in re.finditer(r"@binding\b", source.code):
+        if not any(match.start() <= mention.start() < match.end(1) for match in matches):
+            source.fail("binding declaration is not `@group(0) @binding(n) var<...> name: type;`",
+                        line=source.line_of(mention.start()))
+    bindings: list[Binding] = []
+    for match in matches:
         attributes, space, access, name, type_name = match.groups()
         number = re.search(r"@binding\s*\(\s*(\d+)\s*\)", attributes)
-        if number is None:
-            continue
         line = source.line_of(match.start())
-        seen.add(match.start() + number.start())
-        if not re.search(r"@group\s*\(\s*0\s*\)", attributes):
-            source.fail(f"binding {name!r} is not in group 0", line=line)
-        kind = _binding_kind(source, space, access, line)
-        numbered.append((int(number.group(1)), Binding(name=name, kind=kind, type="".join(type_name.split()))))
-        if int(number.group(1)) != len(numbered) - 1:
-            source.fail(f"binding {name!r} has number {number.group(1)}, wanted {len(numbered) - 1}", line=line,
+        if number is None or not re.search(r"@group\s*\(\s*0\s*\)", attributes):
+            source.fail(f"{name!r} is not `@group(0) @binding(<number>)`", line=line)
+        if int(number.group(1)) != len(bindings):
+            source.fail(f"binding {name!r} has number {number.group(1)}, wanted {len(bindings)}", line=line,
                         advice="number bindings from 0 without gaps, in the order of their declaration")
-    for match in re.finditer(r"@binding\b", source.code):
-        if match.start() not in seen:
-            source.fail("binding declaration is not `@group(0) @binding(n) var<...> name: type;`",
-                        line=source.line_of(match.start()))
-    if not numbered or numbered[-1][1].name != "params" or numbered[-1][1].kind is not BindingKind.UNIFORM:
+        kind = _binding_kind(source, space, access, line)
+        bindings.append(Binding(name=name, kind=kind, type="".join(type_name.split())))
+    if not bindings or bindings[-1].name != "params" or bindings[-1].kind is not BindingKind.UNIFORM:
         source.fail("the last binding is not `var<uniform> params`", line=1)
-    extra = [binding for _, binding in numbered[:-1] if binding.kind is BindingKind.UNIFORM]
+    extra = [binding for binding in bindings[:-1] if binding.kind is BindingKind.UNIFORM]
     if extra:
         source.fail(f"uniform binding {extra[0].name!r} beside `params`", line=1)
-    return tuple(binding for _, binding in numbered)
+    return tuple(bindings)
 
 
 def _binding_kind(source: Source, space: str, access: str | None, line: int) -> BindingKind:

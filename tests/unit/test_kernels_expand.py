@@ -1,0 +1,151 @@
+"""Includes, preludes and limits: what becomes a complete shader text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_kernels_parse import BODY, HEADER
+
+from gemma4web.errors import KernelError
+from gemma4web.kernels import dependencies, expand, expand_all
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_includes_are_appended_once_and_deepest_first(tmp_path: Path) -> None:
+    write(tmp_path, "include/a.wgsl", "//! include: include/c.wgsl\nfn a() {}\n")
+    write(tmp_path, "include/b.wgsl", "//! include: include/c.wgsl\nfn b() {}\n")
+    write(tmp_path, "include/c.wgsl", "fn c() {} // tail\n")
+    path = write(tmp_path, "k.wgsl", HEADER + "//! include: include/a.wgsl\n//! include: include/b.wgsl\n" + BODY)
+    assert dependencies(path) == [tmp_path / "include" / name for name in ("c.wgsl", "a.wgsl", "b.wgsl")]
+    kernel, = expand(path)
+    assert [kernel.text.count(f"fn {name}()") for name in "abc"] == [1, 1, 1]
+    assert kernel.text.index("fn main") < kernel.text.index("fn c()") < kernel.text.index("fn a()")
+    assert "//" not in kernel.text
+
+
+def test_dependencies_of_an_included_file(tmp_path: Path) -> None:
+    part = write(tmp_path, "include/a.wgsl", "//! include: include/c.wgsl\n")
+    write(tmp_path, "include/c.wgsl", "")
+    assert dependencies(part, tmp_path) == [tmp_path / "include/c.wgsl"]
+
+
+def test_include_cycle(tmp_path: Path) -> None:
+    write(tmp_path, "include/a.wgsl", "//! include: include/b.wgsl\n")
+    second = write(tmp_path, "include/b.wgsl", "\n//! include: include/a.wgsl\n")
+    path = write(tmp_path, "k.wgsl", HEADER + "//! include: include/a.wgsl\n" + BODY)
+    with pytest.raises(KernelError) as caught:
+        expand(path)
+    assert str(caught.value) == f"{second}:2: include cycle: a.wgsl -> b.wgsl -> a.wgsl"
+
+
+def test_missing_include(tmp_path: Path) -> None:
+    path = write(tmp_path, "k.wgsl", HEADER + "//! include: include/none.wgsl\n" + BODY)
+    with pytest.raises(KernelError, match=r"k\.wgsl:5: included file 'include/none\.wgsl' does not exist"):
+        expand(path)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("\n//! formula: f\n", ":2: `//! formula` in an included file"),
+    ("fn a() {}\n@compute @workgroup_size(1) fn b() {}\n", ":2: `@compute` in an included file"),
+    ("@group(0) @binding(0) var<storage, read> x: array<f32>;\n", ":1: `@binding` in an included file"),
+])
+def test_included_file_with_what_belongs_to_a_kernel(tmp_path: Path, text: str, words: str) -> None:
+    write(tmp_path, "include/a.wgsl", text)
+    path = write(tmp_path, "k.wgsl", HEADER + "//! include: include/a.wgsl\n" + BODY)
+    with pytest.raises(KernelError) as caught:
+        expand(path)
+    assert words in str(caught.value)
+
+
+VARIANT = HEADER + """//! variant: k_f16 requires shader-f16
+//! swap: enable f16;
+//! swap: alias elem = f16;
+//! swap: const VEC = 4u;
+//! prelude
+alias elem = f32;
+const VEC = 1u;
+//! end
+""" + BODY.replace("  out[id.x] =", "  var<function> y: elem;\n  out[id.x * VEC] =")
+
+
+def test_variant_swaps_the_prelude_and_nothing_else(tmp_path: Path) -> None:
+    plain, half = expand(write(tmp_path, "k.wgsl", VARIANT))
+    assert (plain.name, plain.features) == ("k", ())
+    assert (half.name, half.features) == ("k_f16", ("shader-f16",))
+    assert "enable f16;" in half.text and "alias elem = f32;" not in half.text
+    assert half.interface == plain.interface
+
+    def rest(text: str, *prelude: str) -> str:
+        for line in prelude:
+            assert line in text
+            text = text.replace(line, "")
+        return "".join(text.split())
+
+    assert rest(plain.text, "alias elem = f32;", "const VEC = 1u;") == rest(
+        half.text, "enable f16;", "alias elem = f16;", "const VEC = 4u;")
+    # The code behind the block keeps its lines, so that a compiler's message fits the file.
+    assert plain.text.splitlines().index("@compute @workgroup_size(64)") == half.text.splitlines().index(
+        "@compute @workgroup_size(64)")
+
+
+def test_directive_of_the_prelude_comes_before_every_declaration(tmp_path: Path) -> None:
+    """WGSL wants `enable` first: included declarations stand behind the kernel's text."""
+    write(tmp_path, "include/a.wgsl", "fn a() {}\n")
+    text = VARIANT.replace("//! variant", "//! include: include/a.wgsl\n//! variant")
+    _, half = expand(write(tmp_path, "k.wgsl", text))
+    assert half.text.split()[0] == "enable"
+
+
+def test_empty_prelude_cannot_be_swapped(tmp_path: Path) -> None:
+    text = VARIANT.replace("alias elem = f32;\nconst VEC = 1u;\n", "")
+    with pytest.raises(KernelError, match=r"k\.wgsl:9: the prelude is empty"):
+        expand(write(tmp_path, "k.wgsl", text))
+
+
+def test_duplicate_kernel_name(tmp_path: Path) -> None:
+    write(tmp_path, "k.wgsl", VARIANT)
+    write(tmp_path, "k_f16.wgsl", HEADER + BODY)
+    with pytest.raises(KernelError) as caught:
+        expand_all(tmp_path)
+    assert str(caught.value) == (f"{tmp_path}/k_f16.wgsl:1: kernel name 'k_f16' is already that of "
+                                 f"{tmp_path}/k.wgsl:5")
+
+
+def test_empty_folder_and_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match=r"no \*\.wgsl file"):
+        expand_all(tmp_path)
+    with pytest.raises(KernelError, match="no such file"):
+        expand(tmp_path / "k.wgsl")
+    (tmp_path / "k.wgsl").write_bytes(b"fn \xff")
+    with pytest.raises(KernelError, match="not UTF-8 at byte 3"):
+        expand(tmp_path / "k.wgsl")
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("@workgroup_size(64)", "@workgroup_size(32, 9)", "288 invocations a workgroup, the default WebGPU limit is 256"),
+    ("struct Params", "var<workgroup> a: array<f32, 4097>;\nstruct Params",
+     "16400 bytes of workgroup memory, the default WebGPU limit is 16384"),
+    ("@group(0) @binding(2) var<uniform>",
+     "".join(f"@group(0) @binding({n}) var<storage> s{n}: array<f32>;\n" for n in range(2, 9)) +
+     "@group(0) @binding(9) var<uniform>", "9 storage buffers, the default WebGPU limit is 8"),
+])
+def test_default_limits_are_checked_at_build_time(tmp_path: Path, old: str, new: str, words: str) -> None:
+    """P17: no kernel asks for more than every device grants."""
+    path = write(tmp_path, "k.wgsl", HEADER + BODY.replace(old, new))
+    with pytest.raises(KernelError) as caught:
+        expand(path)
+    assert words in str(caught.value)
+
+
+def test_workgroup_memory_of_includes_counts(tmp_path: Path) -> None:
+    write(tmp_path, "include/a.wgsl", "var<workgroup> lanes: array<f32, LANES>;\n")
+    text = HEADER + "//! include: include/a.wgsl\nconst LANES = 40u;\n" + BODY
+    kernel, = expand(write(tmp_path, "k.wgsl", text))
+    assert kernel.workgroup_bytes == 160
