@@ -1,0 +1,385 @@
+"""Runs a staged bundle in headless Chromium and records what happened (B5, P56, P59).
+
+Each variant gets a page of its own; nothing on it may go wrong unnoticed: an uncaught error of the page or the GPU, a
+crash, a failed request or a missed deadline fails the run with its message. The bundle is served by a server of this
+run, which the page must prove to have talked to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Error as PlaywrightError
+from rich.console import Console
+
+from gemma4web import manifest
+from gemma4web.chromium import Chromium, RunningBrowser, bounded, launch_flags, launched, sigterm_as_exit
+from gemma4web.errors import BrowserError, UsageError
+from gemma4web.files import sha256_file
+from gemma4web.record import (
+    Adapter,
+    Browser,
+    KernelTime,
+    Mtp,
+    Profile,
+    Prompt,
+    PromptList,
+    Record,
+    Run,
+    read_prompts,
+    write_record,
+)
+from gemma4web.report import write_report
+from gemma4web.serve import NONCE_HEADER, BundleServer, serving
+from gemma4web.summary import compares_mtp, mtp_mismatches, print_summary
+from gemma4web.toolchain.model import load_browser
+from gemma4web.variants import VARIANTS, Decoding, Timing, Variant
+
+PAGE_LIMIT_MS: Final = 20_000
+CONNECT_LIMIT_MS: Final = 20_000
+POLL_S: Final = 0.1
+TELL_S: Final = 5.0
+DEADLINE_S: Final = 900.0
+RUNNER: Final = "run.html"
+
+# Chromium reports an uncaptured GPU error as a warning; these words stand in all of them.
+_GPU_WORDS: Final = ("WebGPU", "GPUDevice", "uncapturederror", "Dawn", "[Invalid", "validat", "out of memory", "Out of memory")
+
+
+class PageAdapter(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runtime's `g4_open` answers; fields that a record does not hold are left out."""
+
+    vendor: str
+    architecture: str
+    software: bool
+    features: list[str]
+    limits: dict[str, int | float]
+
+
+class PageCounters(msgspec.Struct, frozen=True, kw_only=True):
+    rounds: int
+    drafted: int
+    accepted: int
+    emitted: int
+    cut: int
+
+
+class PageKernel(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    calls: int
+    total_ns: float
+
+
+class PageProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """The profile document of the C ABI. ``valid``: every timestamp pair was in order; ``fresh``: of this generation."""
+
+    schema: int
+    supported: bool
+    fresh: bool = False
+    valid: bool = False
+    timestamp_quantum_ns: float = 0
+    kernels: list[PageKernel] = []
+
+
+class PagePrompt(msgspec.Struct, frozen=True, kw_only=True):
+    prompt_id: str
+    prompt_tokens: int
+    tokens: list[int]
+    text: str | None
+    prefill_ms: float
+    decode_tokens_per_s: float
+    heap_bytes: int
+    counters: PageCounters
+    profile: PageProfile
+
+
+class PageConditions(msgspec.Struct, frozen=True, kw_only=True):
+    cross_origin_isolated: bool
+    visibility: str
+    timer_step_ms: float
+
+
+class PageResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the automation page answers for one variant."""
+
+    variant: str
+    manifest_sha256: str
+    adapter: PageAdapter
+    load_ms: float
+    prompts: list[PagePrompt]
+    objects_after_unload: int
+    conditions: PageConditions
+
+
+@dataclass(kw_only=True)
+class Faults:
+    """Collects everything that goes wrong on one page while nobody waits for it."""
+
+    found: list[str] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.found.append(f"uncaught error on the page: {error}"))
+        page.on("crash", lambda _: self.found.append("the page crashed"))
+        page.on("console", self._console)
+        page.on("requestfailed", self._request_failed)
+        page.on("response", self._response)
+
+    def check(self) -> None:
+        """Raises BrowserError with everything found so far."""
+        if self.found:
+            raise BrowserError("\n".join(dict.fromkeys(self.found)))
+
+    def _console(self, message: ConsoleMessage) -> None:
+        text = message.text
+        if message.type == "error" or (message.type == "warning" and any(word in text for word in _GPU_WORDS)):
+            self.found.append(f"console {message.type}: {text}")
+
+    def _request_failed(self, request: Request) -> None:
+        # Chromium calls a request aborted when its body was read to the end before the network layer said so.
+        if request.failure != "net::ERR_ABORTED":
+            self.found.append(f"request failed: {request.url} ({request.failure})")
+
+    def _response(self, response: Response) -> None:
+        if response.status >= 400:
+            self.found.append(f"HTTP {response.status} for {response.url}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """``deadline_s`` bounds each variant, from opening its page to its result."""
+
+    chromium: Chromium
+    gpu: bool = False
+    browser_flags: tuple[str, ...] = ()
+    deadline_s: float = DEADLINE_S
+
+
+def choose_variants(names: str | None) -> tuple[Variant, ...]:
+    """The variants of a comma list, all four for None. Raises UsageError for an unknown or repeated one."""
+    if names is None:
+        return VARIANTS
+    known = {variant.name: variant for variant in VARIANTS}
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    wrong = [name for name in chosen if name not in known]
+    if wrong or not chosen or len(set(chosen)) != len(chosen):
+        raise UsageError(f"variants {names!r} are not a list without repetition of {', '.join(known)}",
+                         advice="for example --variants plain-wall,mtp-wall")
+    return tuple(known[name] for name in chosen)
+
+
+def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], options: RunOptions, *,
+               progress: Callable[[str], None] = lambda _: None) -> Record:
+    """Generates for every prompt on every variant and returns the record, which has been checked for contradictions.
+
+    Raises BrowserError with the message of whatever went wrong; Chromium and the server are gone in every case.
+    """
+    if not (bundle / manifest.NAME).is_file():
+        raise UsageError(f"{bundle} is no staged bundle: it has no {manifest.NAME}", advice="stage one first: `scons bundle`")
+    bundle_sha256 = sha256_file(bundle / manifest.NAME)
+    flags = launch_flags(gpu=options.gpu, extra=options.browser_flags)
+    with sigterm_as_exit(), serving(bundle) as server, launched(options.chromium, flags) as browser:
+        results, version = bounded(
+            lambda: _drive(browser, server, bundle_sha256, prompts, variants, options, progress),
+            deadline_s=(options.deadline_s + PAGE_LIMIT_MS / 1000) * len(variants) + CONNECT_LIMIT_MS / 1000,
+            what="the browser run", kill=browser.kill)
+    return Record(
+        bundle_sha256=bundle_sha256, browser=Browser(name="chromium", version=version), adapter=_adapter(results, options),
+        prompts_sha256=prompts.sha256, runs=[run for result in results for run in _runs(result, prompts)],
+    )
+
+
+def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, prompts: PromptList,
+           variants: Sequence[Variant], options: RunOptions, progress: Callable[[str], None],
+           ) -> tuple[list[PageResult], str]:
+    try:
+        with sync_playwright() as playwright:
+            connected = playwright.chromium.connect_over_cdp(browser.endpoint, timeout=CONNECT_LIMIT_MS)
+            context = connected.contexts[0]
+            results = [
+                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options.deadline_s, progress)
+                for variant in variants
+            ]
+            return results, connected.version
+    except PlaywrightError as error:
+        raise BrowserError(f"the browser run broke off: {error.message}",
+                           advice="if Chromium was not ended on purpose, look at its own output above") from None
+
+
+def run_variant(context: BrowserContext, server: BundleServer, variant: Variant, prompts: Sequence[Prompt],
+                bundle_sha256: str, deadline_s: float, progress: Callable[[str], None]) -> PageResult:
+    """One variant in a page of its own. Raises BrowserError."""
+    page = context.new_page()
+    faults = Faults()
+    faults.watch(page)
+    try:
+        _open_runner(page, server)
+        page.evaluate("request => window.gemma4web.start(request)", {
+            "variant": variant.name, "manifest_sha256": bundle_sha256,
+            "prompts": [msgspec.to_builtins(prompt) for prompt in prompts],
+        })
+        document = _await_result(page, faults, variant, deadline_s, progress)
+    except BrowserError as error:
+        raise BrowserError(f"{variant.name}: {error.args[0]}", advice=error.advice) from None
+    finally:
+        if not page.is_closed():
+            page.close()
+    result = _page_result(document, variant)
+    if result.manifest_sha256 != bundle_sha256:
+        raise BrowserError(f"{variant.name}: the page loaded the bundle {result.manifest_sha256}, wanted {bundle_sha256}")
+    if result.objects_after_unload != 0:
+        raise BrowserError(f"{variant.name}: {result.objects_after_unload} GPU objects are still owned after unload")
+    if result.conditions.visibility != "visible":
+        raise BrowserError(f"{variant.name}: the page was hidden during the run, so its times mean nothing")
+    return result
+
+
+def _open_runner(page: Page, server: BundleServer) -> None:
+    response = page.goto(server.url + RUNNER, timeout=PAGE_LIMIT_MS)
+    if response is None or not response.ok:
+        raise BrowserError(f"{RUNNER} answered {response.status if response else 'nothing'}",
+                           advice="stage the bundle again: `scons bundle`")
+    if response.headers.get(NONCE_HEADER.lower()) != server.nonce:
+        raise BrowserError("another server answered under this run's address", advice="run again")
+    page.wait_for_function("() => window.gemma4web !== undefined", timeout=PAGE_LIMIT_MS)
+
+
+def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None]) -> Any:
+    deadline = time.monotonic() + deadline_s
+    doing, told_s = "", 0.0
+    while time.monotonic() < deadline:
+        state = page.evaluate("() => window.gemma4web.poll()")
+        if state["phase"] == "failed":
+            error = state["error"]
+            raise BrowserError("\n".join([error["message"], *dict.fromkeys(faults.found)]), advice=error["advice"])
+        faults.check()
+        if state["phase"] == "done":
+            return state["result"]
+        if state.get("doing") != doing or time.monotonic() - told_s > TELL_S:
+            doing, told_s = str(state.get("doing")), time.monotonic()
+            percent = state.get("percent")
+            progress(f"{variant.name}: {doing}" + ("" if percent is None else f" {percent} %"))
+        page.wait_for_timeout(POLL_S * 1000)
+    raise BrowserError(f"no result after {deadline_s:.0f} s (last: {doing or 'nothing'})",
+                       advice="give it more time with --deadline SECONDS, or ask for fewer tokens")
+
+
+def _page_result(document: Any, variant: Variant) -> PageResult:
+    try:
+        result = msgspec.convert(document, PageResult)
+    except msgspec.ValidationError as error:
+        raise BrowserError(f"{variant.name}: the page's answer is malformed: {error}") from None
+    for prompt in result.prompts:
+        profile = prompt.profile
+        if variant.timing is Timing.WALL and profile.supported:
+            raise BrowserError(f"{variant.name}: a wall build claims to support profiling")
+        if profile.supported and not (profile.fresh and profile.valid):
+            raise BrowserError(f"{variant.name}: the profile of {prompt.prompt_id!r} is stale or invalid")
+    return result
+
+
+def _adapter(results: Sequence[PageResult], options: RunOptions) -> Adapter:
+    """The one adapter of all variants; a hardware run on a software adapter is refused (B6)."""
+    first = results[0].adapter
+    for result in results[1:]:
+        found = result.adapter
+        if (found.vendor, found.architecture, found.software) != (first.vendor, first.architecture, first.software):
+            raise BrowserError(f"{result.variant} ran on {found.vendor} {found.architecture}, "
+                               f"{results[0].variant} on {first.vendor} {first.architecture}")
+    if options.gpu and first.software:
+        raise BrowserError(f"a GPU was asked for, but the adapter is {first.vendor} {first.architecture} (software)",
+                           advice="check the Vulkan driver (VK_DRIVER_FILES) and the flags, or run without --gpu")
+    return Adapter(vendor=first.vendor, architecture=first.architecture, software=first.software,
+                   features=sorted({feature for result in results for feature in result.adapter.features}),
+                   limits=first.limits)
+
+
+def _runs(result: PageResult, prompts: PromptList) -> list[Run]:
+    variant = next(variant for variant in VARIANTS if variant.name == result.variant)
+    if [prompt.prompt_id for prompt in result.prompts] != [prompt.id for prompt in prompts.prompts]:
+        raise BrowserError(f"{variant.name}: the page answered other prompts than it was asked")
+    return [Run(
+        variant=variant.name, prompt_id=prompt.prompt_id, prompt_tokens=prompt.prompt_tokens, tokens=prompt.tokens,
+        text=prompt.text, prefill_ms=prompt.prefill_ms, decode_tokens_per_s=prompt.decode_tokens_per_s,
+        heap_bytes=prompt.heap_bytes,
+        mtp=_mtp(prompt.counters) if variant.decoding is Decoding.MTP else None,
+        profile=_profile(prompt.profile) if variant.timing is Timing.PROFILE else None,
+    ) for prompt in result.prompts]
+
+
+def _mtp(counters: PageCounters) -> Mtp:
+    return Mtp(rounds=counters.rounds, drafted=counters.drafted, accepted=counters.accepted, emitted=counters.emitted,
+               cut=counters.cut)
+
+
+def _profile(profile: PageProfile) -> Profile | None:
+    if not profile.supported:
+        return None
+    return Profile(timestamp_quantum_ns=profile.timestamp_quantum_ns, kernels=[
+        KernelTime(name=kernel.name, calls=kernel.calls, total_ns=round(kernel.total_ns)) for kernel in profile.kernels])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`scons run`: generates with a staged bundle in headless Chromium, prints a table, writes a record and a report."""
+    options = _parser().parse_args(argv)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    prompts = read_prompts(options.prompts)
+    record = run_bundle(
+        options.bundle, prompts, choose_variants(options.variants),
+        RunOptions(chromium=_chromium(options), gpu=options.gpu, browser_flags=tuple(options.browser_flag),
+                   deadline_s=options.deadline),
+        progress=lambda line: console.print(line, style="dim", markup=False),
+    )
+    print_summary(record, console)
+    if mismatches := mtp_mismatches(record.runs):
+        raise BrowserError("MTP equals plain: NO\n  " + "\n  ".join(mismatches),
+                           advice="greedy tokens must not depend on the variant: this is a fault of the runtime")
+    if compares_mtp(record.runs):
+        console.print("MTP equals plain: yes, token for token", style="green")
+    write_record(options.record, record)
+    write_report(options.report, record, manifest=_manifest(options.bundle), settings=_settings(options),
+                 record_name=options.record.name)
+    console.print(f"record {options.record}\nreport {options.report}", markup=False)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gemma4web run", description=main.__doc__)
+    parser.add_argument("--bundle", type=Path, default=Path("build/bundle"))
+    parser.add_argument("--prompts", type=Path, required=True,
+                        help='JSON list of {"id", "tokens" or "text", "max_new_tokens"}')
+    parser.add_argument("--variants", help="comma list, default all four")
+    parser.add_argument("--record", type=Path, default=Path("build/records/run.json"))
+    parser.add_argument("--report", type=Path, default=Path("build/report/index.html"))
+    parser.add_argument("--browser", type=Path, help="a Chromium executable; default: the one that set-up found")
+    parser.add_argument("--browser-json", type=Path, default=Path("build/browser.json"), help=argparse.SUPPRESS)
+    parser.add_argument("--gpu", action="store_true", help="use the machine's GPU; a software adapter then fails the run")
+    parser.add_argument("--browser-flag", action="append", default=[], metavar="FLAG", help="one more flag for Chromium")
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
+    return parser
+
+
+def _manifest(bundle: Path) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(manifest.parse((bundle / manifest.NAME).read_bytes()))
+    return document
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    flags = launch_flags(gpu=options.gpu, extra=options.browser_flag)
+    return {"Adapter asked for": "the machine's GPU" if options.gpu else "software", "Browser flags": " ".join(flags)}
+
+
+def _chromium(options: argparse.Namespace) -> Chromium:
+    if options.browser is None:
+        found = load_browser(options.browser_json)
+        return Chromium(executable=found.executable, env=found.env)
+    if not options.browser.is_file():
+        raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with BROWSER=")
+    return Chromium(executable=options.browser.absolute())

@@ -1,0 +1,133 @@
+/**
+ * The automation page: `window.gemma4web` is what `scons run` and the browser tests drive. A run is started and then
+ * polled, so that the driver keeps its own deadline whatever happens here.
+ *
+ * @typedef {{id: string, tokens: number[] | null, text: string | null, max_new_tokens: number}} RunPrompt
+ * @typedef {{variant: string, manifest_sha256: string | null, prompts: RunPrompt[]}} RunRequest
+ * @typedef {{prompt_id: string, prompt_tokens: number, tokens: number[], text: string | null, finish: string,
+ *   prefill_ms: number, decode_tokens_per_s: number, heap_bytes: number,
+ *   counters: import('./protocol.js').Counters, profile: any}} PromptResult
+ * @typedef {object} RunResult
+ * @property {string} variant
+ * @property {string} manifest_sha256
+ * @property {import('./protocol.js').Adapter} adapter
+ * @property {number} load_ms
+ * @property {PromptResult[]} prompts
+ * @property {number} objects_after_unload
+ * @property {Conditions} conditions
+ *
+ * @typedef {{cross_origin_isolated: boolean, visibility: string, timer_step_ms: number}} Conditions
+ * @typedef {{phase: 'idle'} | {phase: 'running', doing: string, percent: number | null} | {phase: 'done', result: RunResult}
+ *   | {phase: 'failed', error: import('./errors.js').ErrorPayload}} RunState
+ */
+
+import { Gemma4Client } from './client.js';
+import { Gemma4Error } from './errors.js';
+import { probeGpu } from './gpu.js';
+
+const BASE_URL = new URL('./', import.meta.url).href;
+
+/** @type {RunState} */
+let state = { phase: 'idle' };
+/** @type {boolean} */
+let hidden = document.visibilityState === 'hidden';
+document.addEventListener('visibilitychange', () => { hidden ||= document.visibilityState === 'hidden'; });
+
+/** @param {RunState} next */
+function show(next) {
+  state = next;
+  const line = next.phase === 'running' ? next.doing : next.phase === 'failed' ? next.error.message : next.phase;
+  /** @type {HTMLElement} */ (document.getElementById('state')).textContent = line;
+}
+
+/**
+ * @param {string} what
+ * @param {number | null} [percent]
+ */
+function doing(what, percent = null) {
+  show({ phase: 'running', doing: what, percent });
+}
+
+/**
+ * Loads one variant, generates for every prompt, and gives everything back.
+ * @param {RunRequest} request
+ * @returns {Promise<RunResult>}
+ */
+async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
+  doing('looking for a GPU');
+  await probeGpu({ device: true });
+  const client = new Gemma4Client();
+  try {
+    const opened = await client.open({
+      baseUrl: BASE_URL, variant, manifestSha256,
+      onProgress: ({ stage, file, loadedBytes, totalBytes }) => doing(`${stage} ${file}`.trim(),
+        stage === 'weights' ? Math.floor((100 * loadedBytes) / totalBytes) : null),
+    });
+    /** @type {PromptResult[]} */
+    const results = [];
+    for (const prompt of prompts) {
+      doing(`generating "${prompt.id}"`);
+      await client.reset();
+      results.push(await generate(client, prompt));
+    }
+    doing('unloading');
+    const objects = await client.unload();
+    return {
+      variant, manifest_sha256: opened.manifestSha256, adapter: opened.adapter, load_ms: opened.loadMs, prompts: results,
+      objects_after_unload: objects, conditions: conditions(),
+    };
+  } finally {
+    await client.close();
+  }
+}
+
+/**
+ * @param {Gemma4Client} client
+ * @param {RunPrompt} prompt
+ * @returns {Promise<PromptResult>}
+ */
+async function generate(client, { id, tokens, text, max_new_tokens: maxNewTokens }) {
+  /** @type {import('./protocol.js').Prompt} */
+  const prompt = tokens !== null ? { kind: 'ids', ids: tokens } : { kind: 'text', text: text ?? '', format: 'chat' };
+  const done = await client.generate(prompt, { maxNewTokens });
+  return {
+    prompt_id: id, prompt_tokens: done.promptIds.length, tokens: done.generation.tokens, text: done.text,
+    finish: done.generation.finish, prefill_ms: done.generation.prefillMs,
+    decode_tokens_per_s: done.generation.tokensPerS, heap_bytes: done.heapBytes, counters: done.generation.counters,
+    profile: done.profile,
+  };
+}
+
+/** What makes timings of this page comparable or not. */
+function conditions() {
+  let step = Number.POSITIVE_INFINITY;
+  let last = performance.now();
+  for (let ticks = 0; ticks < 50;) {
+    const now = performance.now();
+    if (now === last) continue;
+    step = Math.min(step, now - last);
+    last = now;
+    ticks += 1;
+  }
+  return { cross_origin_isolated: globalThis.crossOriginIsolated === true, visibility: hidden ? 'hidden' : 'visible',
+    timer_step_ms: step };
+}
+
+const api = {
+  baseUrl: BASE_URL,
+  /** @param {ConstructorParameters<typeof Gemma4Client>[0]} [options] */
+  client: (options) => new Gemma4Client(options),
+  /** @returns {RunState} */
+  poll: () => state,
+  /** @param {RunRequest} request */
+  start(request) {
+    if (state.phase === 'running') throw new Error('a run is in progress');
+    doing('starting');
+    run(request).then(
+      (result) => show({ phase: 'done', result }),
+      (thrown) => show({ phase: 'failed', error: Gemma4Error.from(thrown, 'worker').payload() }),
+    );
+  },
+};
+
+/** @type {any} */ (window).gemma4web = api;
