@@ -1,0 +1,114 @@
+"""The cache folder that all checkouts share: where it is, who may change it, and what in it is complete.
+
+A cached folder is complete when its stamp exists: the stamp is written last and names the inputs that made it. Without
+one the folder is what an interrupted set-up left, and it is made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gemma4web.errors import RecordError, ToolchainError
+from gemma4web.files import dump_json, load_json, write_atomic
+from gemma4web.toolchain.progress import SetUpProgress
+
+STAMP: Final = "complete.json"
+STAMP_SCHEMA: Final = 1
+_LOCK_POLL_S: Final = 0.2
+
+
+def default_cache() -> Path:
+    """``$GEMMA4WEB_CACHE``, else ``gemma4web`` under the user's cache folder."""
+    named = os.environ.get("GEMMA4WEB_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "gemma4web").absolute()
+
+
+@contextmanager
+def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float = 3600.0) -> Iterator[None]:
+    """Holds the lock ``name`` of the cache; another process that holds it is waited for, with one line saying so.
+
+    The kernel drops the lock when its holder ends, however it ends, so nothing stale can block.
+    Raises ToolchainError when the cache cannot be written or the lock is not free in time.
+    """
+    path = cache / f"{name}.lock"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ToolchainError(
+            f"the cache folder {cache} cannot be written: {error.strerror}",
+            advice="set GEMMA4WEB_CACHE to a folder that you may write",
+        ) from None
+    try:
+        deadline = time.monotonic() + timeout_s
+        said = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in {errno.EAGAIN, errno.EACCES}:
+                    raise ToolchainError(f"cannot lock {path}: {error.strerror}") from None
+            if time.monotonic() >= deadline:
+                raise ToolchainError(
+                    f"another set-up has held {path} for more than {timeout_s:.0f} s",
+                    advice="wait for the other build, or set GEMMA4WEB_CACHE to another folder",
+                )
+            if not said:
+                progress.line(f"another set-up is working on {cache} ({name}); waiting for it")
+                said = True
+            time.sleep(_LOCK_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read_stamp(folder: Path, inputs: dict[str, Any]) -> dict[str, Any] | None:
+    """What the set-up of ``folder`` recorded, or None when it is absent, interrupted or made from other inputs."""
+    try:
+        document = load_json(folder / STAMP, schema=STAMP_SCHEMA)
+    except RecordError:
+        return None
+    facts = document.get("facts")
+    return facts if document.get("inputs") == inputs and isinstance(facts, dict) else None
+
+
+def write_stamp(folder: Path, inputs: dict[str, Any], facts: dict[str, Any]) -> None:
+    write_atomic(folder / STAMP, dump_json({"schema": STAMP_SCHEMA, "inputs": inputs, "facts": facts}))
+
+
+def ensure_folder(
+    folder: Path,
+    inputs: dict[str, Any],
+    build: Callable[[Path], None],
+    finish: Callable[[Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """Makes ``folder`` once, and returns the facts of its stamp. Call it under the cache's lock.
+
+    ``build`` fills a temporary sibling, which is renamed to ``folder``; ``finish`` then tries the result in its final
+    place and returns the facts; the stamp comes last. A leftover of an interrupted set-up is removed first.
+    """
+    facts = read_stamp(folder, inputs)
+    if facts is not None:
+        return facts
+    temporary = folder.with_name(f".{folder.name}.partial")
+    for leftover in (temporary, folder):
+        if leftover.exists():
+            shutil.rmtree(leftover)
+    temporary.mkdir(parents=True)
+    build(temporary)
+    temporary.rename(folder)
+    facts = finish(folder)
+    write_stamp(folder, inputs, facts)
+    return facts

@@ -1,0 +1,134 @@
+"""Says what a set-up is doing: a moving bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+_POLL_S: Final = 0.3
+_LINE_EVERY_S: Final = 10.0
+
+Measure = Callable[[], float]
+
+
+class SetUpProgress(Protocol):
+    """Where a set-up reports to; implementations must not raise."""
+
+    def line(self, text: str) -> None:
+        """Prints one finished fact."""
+
+    def advance(self, title: str, share: float, detail: str) -> None:
+        """Says that ``share`` (0 to 1) of the running step ``title`` is done."""
+
+    def begin(self, title: str) -> None:
+        """Starts a step; steps do not nest."""
+
+    def end(self, title: str, seconds: float, failed: bool) -> None:
+        """Ends the running step."""
+
+
+class PlainProgress:
+    """Lines without control characters: one when a step starts, one every few seconds, one when it ends."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._printed = 0.0
+
+    def line(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def begin(self, title: str) -> None:
+        self._printed = time.monotonic()
+        self.line(f"{title} ...")
+
+    def advance(self, title: str, share: float, detail: str) -> None:
+        if time.monotonic() - self._printed >= _LINE_EVERY_S:
+            self._printed = time.monotonic()
+            self.line(f"{title} ... {share:4.0%} {detail}")
+
+    def end(self, title: str, seconds: float, failed: bool) -> None:
+        self.line(f"{title}: {'failed' if failed else 'done'} after {seconds:.1f} s")
+
+
+class TerminalProgress:
+    """The same on a terminal, with a bar that moves in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar: Progress | None = None
+        self._task: int = 0
+
+    def line(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def begin(self, title: str) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"), TimeElapsedColumn(),
+            console=self._console, transient=True,
+        )
+        self._task = self._bar.add_task(title, total=1.0, detail="")
+        self._bar.start()
+
+    def advance(self, title: str, share: float, detail: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=share, detail=detail)
+
+    def end(self, title: str, seconds: float, failed: bool) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        self.line(f"{title}: {'failed' if failed else 'done'} after {seconds:.1f} s")
+
+
+def default_progress() -> SetUpProgress:
+    console = Console(stderr=True)
+    return TerminalProgress(console) if console.is_terminal else PlainProgress()
+
+
+@contextmanager
+def step(progress: SetUpProgress, title: str, *, measure: Measure | None = None, total: float = 0.0,
+         unit: str = "MB", scale: float = 1e6) -> Iterator[None]:
+    """Reports one step. ``measure`` is called now and then from another thread and returns what is done of ``total``.
+
+    ``scale`` converts both to ``unit`` for the reader.
+    """
+    started = time.monotonic()
+    stopped = threading.Event()
+    progress.begin(title)
+
+    def poll() -> None:
+        while measure is not None and not stopped.wait(_POLL_S):
+            done = measure()
+            share = min(1.0, done / total) if total > 0 else 0.0
+            progress.advance(title, share, f"{done / scale:.0f} of {total / scale:.0f} {unit}")
+
+    watcher = threading.Thread(target=poll, name="set-up progress", daemon=True)
+    watcher.start()
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        stopped.set()
+        watcher.join()
+        progress.end(title, time.monotonic() - started, failed)
+
+
+def folder_bytes(folder: Path) -> float:
+    """Bytes of the files under ``folder``; a file that vanishes meanwhile counts nothing."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and not path.is_symlink():
+                total += path.stat().st_size
+        except OSError:
+            continue
+    return float(total)
