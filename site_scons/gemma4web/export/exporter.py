@@ -97,7 +97,8 @@ def _check_unchanged(inputs: dict[str, dict[str, _Input]]) -> None:
                 raise CheckpointError(f"{file.path} changed during the export", advice="export again")
 
 
-def _prefix(checkpoint: Checkpoint) -> str:
+def find_prefix(checkpoint: Checkpoint) -> str:
+    """The prefix of the target's tensor names. Raises CheckpointError when no known one fits."""
     for prefix in PREFIXES:
         if f"{prefix}embed_tokens.weight" in checkpoint:
             return prefix
@@ -202,7 +203,7 @@ class _Job:
 
 def _prepare(options: ExportOptions, checkpoints: dict[Role, Checkpoint]) -> _Job:
     folder = options.target
-    target = config.read_target(folder / "config.json", _prefix(checkpoints[Role.TARGET]))
+    target = config.read_target(folder / "config.json", find_prefix(checkpoints[Role.TARGET]))
     graph_options = _check_options(options, target)
     graphs, assistant = [methods.text_decoder(target, graph_options)], None
     if options.assistant is not None:

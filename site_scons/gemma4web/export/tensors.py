@@ -145,12 +145,16 @@ class Checkpoint:
     def names(self) -> Iterator[str]:
         return iter(self._entries)
 
-    def entry(self, name: str, shape: tuple[int, ...]) -> Entry:
-        """The tensor's place. Raises CheckpointError when it is missing or of another shape."""
-        entry = self._entries.get(name)
-        if entry is None:
+    def find(self, name: str) -> Entry:
+        """The tensor's place. Raises CheckpointError when it is missing."""
+        if name not in self._entries:
             raise CheckpointError(f"{self.folder}: tensor {name} is missing",
                                   advice="the config asks for it; check that config.json belongs to these weights")
+        return self._entries[name]
+
+    def entry(self, name: str, shape: tuple[int, ...]) -> Entry:
+        """The tensor's place. Raises CheckpointError when it is missing or of another shape."""
+        entry = self.find(name)
         if math.prod(entry.shape) != math.prod(shape) or (len(shape) > 1 and entry.shape != shape):
             raise CheckpointError(f"{self.folder}: tensor {name} has shape {list(entry.shape)}, wanted {list(shape)}",
                                   advice="check that config.json belongs to these weights")

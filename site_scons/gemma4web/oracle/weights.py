@@ -1,0 +1,82 @@
+"""Weights for the whole-model reference: straight from a checkpoint, or from an exported folder."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from gemma4web.errors import CheckpointError
+from gemma4web.export import config
+from gemma4web.export.exporter import find_prefix
+from gemma4web.export.folder import ModelFolder, Packed, Stored, load_weights
+from gemma4web.export.quantise import quantise
+from gemma4web.export.tensors import Checkpoint
+from gemma4web.oracle.faults import Fault
+from gemma4web.oracle.ops import Array, unpack_q4
+from gemma4web.program.architecture import Assistant, Target
+from gemma4web.program.decoder import ASSISTANT_PREFIX
+from gemma4web.program.ir import K2_ROUND, TEXT_DECODER
+
+TOKEN_ORDERING = "masked_embedding.token_ordering"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """Sizes and plain floating weights (q4 unpacked), target names as they are, assistant names behind their prefix."""
+
+    target: Target
+    assistant: Assistant | None
+    weights: dict[str, Array]
+
+
+def _float(stored: Stored, dtype: npt.DTypeLike, faults: Collection[Fault]) -> Array:
+    if isinstance(stored, Packed):
+        return unpack_q4(stored.values, stored.scales, dtype=dtype, swap_nibbles=Fault.NIBBLE_ORDER in faults)
+    return stored if np.issubdtype(stored.dtype, np.integer) else stored.astype(dtype)
+
+
+def from_folder(folder: ModelFolder, *, dtype: npt.DTypeLike = np.float64, faults: Collection[Fault] = ()) -> Model:
+    """The model of an exported folder, q4 weights unpacked exactly."""
+    method = K2_ROUND if K2_ROUND in folder.receipt["methods"] else TEXT_DECODER
+    stored: Mapping[str, Stored] = load_weights(folder.program(method), folder.path)
+    return Model(target=folder.target(), assistant=folder.assistant(),
+                 weights={name: _float(value, dtype, faults) for name, value in stored.items()})
+
+
+def _read(checkpoint: Checkpoint, *, form: str, prefix: str, dtype: npt.DTypeLike, faults: Collection[Fault],
+          ) -> dict[str, Array]:
+    weights: dict[str, Array] = {}
+    for name in checkpoint.names():
+        entry = checkpoint.find(name)
+        stored: Stored
+        if name == TOKEN_ORDERING:
+            stored = checkpoint.integers(name, entry.shape)
+        else:
+            values = checkpoint.float_rows(name, entry.shape, slice(None))
+            stored = values
+            if form == "q4" and len(entry.shape) == 2:
+                codes, scales = quantise(values, name=name)
+                stored = Packed(values=codes, scales=scales)
+        weights[prefix + name] = _float(stored, dtype, faults)
+    return weights
+
+
+def from_checkpoint(
+    target: Path, assistant: Path | None = None, *, form: str = "f32", dtype: npt.DTypeLike = np.float64,
+    faults: Collection[Fault] = (),
+) -> Model:
+    """The model of Hugging Face checkpoint folders; ``form`` q4 packs and unpacks every matrix first."""
+    if form not in ("f32", "q4"):
+        raise CheckpointError(f"weight form {form!r}, wanted f32 or q4")
+    with Checkpoint(target) as checkpoint:
+        sizes = config.read_target(target / "config.json", find_prefix(checkpoint))
+        weights = _read(checkpoint, form=form, prefix="", dtype=dtype, faults=faults)
+    if assistant is None:
+        return Model(target=sizes, assistant=None, weights=weights)
+    with Checkpoint(assistant) as checkpoint:
+        weights |= _read(checkpoint, form=form, prefix=ASSISTANT_PREFIX, dtype=dtype, faults=faults)
+    return Model(target=sizes, assistant=config.read_assistant(assistant / "config.json", sizes), weights=weights)
