@@ -206,13 +206,14 @@ class Stream {
   add({ tokens, pieces, atMs }) {
     const atEnd = view.output.scrollHeight - view.output.scrollTop - view.output.clientHeight < 40;
     tokens.forEach((token, index) => {
-      const text = pieces ? pieces[index] ?? '' : `${token} `;
+      const text = pieces ? pieces[index] ?? '' : String(token);
       if (this.#decoding === 'mtp' && this.#count > 0 && index < tokens.length - 1) {
         const mark = document.createElement('span');
         mark.className = 'accepted';
         mark.textContent = text;
         view.output.append(mark);
       } else view.output.append(text);
+      if (!pieces) view.output.append(' ');
     });
     if (this.#count === 0) {
       this.#firstMs = atMs;

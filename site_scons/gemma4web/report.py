@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,12 +34,22 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    variant: str
-    prompt_id: str
+    """Kernel times of one or several runs of a variant; ``title`` says of which."""
+
+    title: str
     total_ms: float
     quantum_ns: float
     calls: int
     bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VariantCharts:
+    """All prompts of a profile variant together, and each on its own where there are several."""
+
+    variant: str
+    whole: Chart
+    single: tuple[Chart, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,17 +64,34 @@ class Comparison:
     ratio: float | None
 
 
-def chart_of(run: Run, profile: Profile) -> Chart:
-    """Kernels in order of their total time, longest first."""
-    total = sum(kernel.total_ns for kernel in profile.kernels)
-    longest = max((kernel.total_ns for kernel in profile.kernels), default=0)
+def chart_of(title: str, profiles: Sequence[Profile]) -> Chart:
+    """Kernels summed over ``profiles``, in order of their total time, longest first."""
+    calls: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    for kernel in (kernel for profile in profiles for kernel in profile.kernels):
+        calls[kernel.name] += kernel.calls
+        times[kernel.name] += kernel.total_ns
+    total, longest = times.total(), max(times.values(), default=0)
     bars = tuple(
-        Bar(name=kernel.name, calls=kernel.calls, total_ms=kernel.total_ns / 1e6,
-            mean_us=kernel.total_ns / kernel.calls / 1e3, share=100 * kernel.total_ns / total if total else 0.0,
-            width=100 * kernel.total_ns / longest if longest else 0.0)
-        for kernel in sorted(profile.kernels, key=lambda kernel: (-kernel.total_ns, kernel.name)))
-    return Chart(variant=run.variant, prompt_id=run.prompt_id, total_ms=total / 1e6,
-                 quantum_ns=profile.timestamp_quantum_ns, calls=sum(bar.calls for bar in bars), bars=bars)
+        Bar(name=name, calls=calls[name], total_ms=spent / 1e6, mean_us=spent / calls[name] / 1e3,
+            share=100 * spent / total if total else 0.0, width=100 * spent / longest if longest else 0.0)
+        for name, spent in sorted(times.items(), key=lambda item: (-item[1], item[0])))
+    return Chart(title=title, total_ms=total / 1e6, quantum_ns=max((p.timestamp_quantum_ns for p in profiles), default=0.0),
+                 calls=calls.total(), bars=bars)
+
+
+def variant_charts(record: Record) -> list[VariantCharts]:
+    """One entry for each profile variant that has a profile."""
+    found: list[VariantCharts] = []
+    for variant in (variant.name for variant in VARIANTS if variant.timing is Timing.PROFILE):
+        runs = [(run.prompt_id, run.profile) for run in record.runs if run.variant == variant and run.profile is not None]
+        if not runs:
+            continue
+        single = tuple(chart_of(prompt_id, [profile]) for prompt_id, profile in runs)
+        title = f"{variant}, {runs[0][0]}" if len(runs) == 1 else f"{variant}, all {len(runs)} prompts"
+        found.append(VariantCharts(variant=variant, whole=chart_of(title, [profile for _, profile in runs]),
+                                   single=single if len(runs) > 1 else ()))
+    return found
 
 
 def comparisons(record: Record) -> list[Comparison]:
@@ -91,7 +119,7 @@ def render_report(record: Record, *, manifest: Mapping[str, Any], settings: Mapp
     return environment.get_template(TEMPLATE).render(
         record=record, model=manifest["model"], provider=manifest["provider"], settings=settings, record_name=record_name,
         software_label=SOFTWARE_LABEL, comparisons=comparisons(record), answers=_answers(record.runs),
-        charts=[chart_of(run, run.profile) for run in record.runs if run.profile is not None],
+        charts=variant_charts(record),
         unprofiled=[run for run in record.runs if run.variant.endswith("-profile") and run.profile is None],
         mismatches=mtp_mismatches(record.runs), acceptance=acceptance, shown_text=shown_text,
     )

@@ -14,6 +14,7 @@ import mimetypes
 import os
 import re
 import secrets
+import socketserver
 import sys
 import threading
 import urllib.parse
@@ -197,6 +198,11 @@ class BundleServer(ThreadingHTTPServer):
             super().__init__((HOST, port), handler)
         except OSError as error:
             raise _bind_error(error, port) from None
+
+    def server_bind(self) -> None:
+        # HTTPServer's own looks up the host's name, which takes seconds where no name server answers.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HOST, self.server_address[1]
 
     @property
     def url(self) -> str:
