@@ -1,0 +1,12 @@
+// Greedy token a row: f32[N,V] -> i32[N]. The lowest index wins a tie; a row that holds a NaN gives -1, which no caller
+// may take for a token.
+#pragma once
+
+#include "ops/site.h"
+
+namespace gemma4::ops {
+
+Status CheckArgmax(const Site& site);
+void RecordArgmax(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+}  // namespace gemma4::ops

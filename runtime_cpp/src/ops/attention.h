@@ -1,0 +1,14 @@
+// Softmax attention, scale 1, grouped queries: q [N,heads*d] over a cache [1,S,kv_heads,d] (causal, windowed when
+// window > 0) or over a donor view of one (every visible row of the frozen prefix). Never writes a cache.
+#pragma once
+
+#include "ops/site.h"
+
+namespace gemma4::ops {
+
+constexpr uint32_t kMaxHeadDim = 512;  // what the attention kernel's workgroup memory holds
+
+Status CheckAttention(const Site& site);
+void RecordAttention(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+}  // namespace gemma4::ops

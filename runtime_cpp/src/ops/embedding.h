@@ -1,0 +1,12 @@
+// Token embedding: out [N,D] f32 = table[id] * scale, table [V,D] f32 or q4. Also reads the per-layer table and, in a
+// draft step, the target's table. An id outside [0,V) gives a zero row. Never touches ids.
+#pragma once
+
+#include "ops/site.h"
+
+namespace gemma4::ops {
+
+Status CheckEmbedding(const Site& site);
+void RecordEmbedding(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+}  // namespace gemma4::ops

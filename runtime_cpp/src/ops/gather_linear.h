@@ -1,0 +1,12 @@
+// Scores of chosen vocabulary rows: f32[1,n] = weight[ids[j]] . y, weight [V,K] f32 or q4. A bad id scores -infinity.
+// Only in MTP builds.
+#pragma once
+
+#include "ops/site.h"
+
+namespace gemma4::ops {
+
+Status CheckGatherLinear(const Site& site);
+void RecordGatherLinear(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+}  // namespace gemma4::ops

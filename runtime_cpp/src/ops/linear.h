@@ -1,0 +1,12 @@
+// Projection without bias: out [N,O] = x [N,K] . weight [O,K] transposed, weight f32 or q4. A row's sum runs in one
+// order whatever the number of rows, so that verify and plain decode agree bit for bit.
+#pragma once
+
+#include "ops/site.h"
+
+namespace gemma4::ops {
+
+Status CheckLinear(const Site& site);
+void RecordLinear(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+}  // namespace gemma4::ops

@@ -1,0 +1,22 @@
+#include "program/loader.h"
+
+#include "program/contracts.h"
+#include "program/dataflow.h"
+#include "program/reader.h"
+#include "program/weights.h"
+
+namespace gemma4::program {
+
+Result<Plan> LoadProgram(std::span<const uint8_t> program, std::string_view expected_method,
+                         const gpu::Limits& limits) {
+  Plan plan;
+  plan.bytes.assign(program.begin(), program.end());
+  GEMMA4_RETURN_IF_ERROR(ReadProgram(&plan, expected_method));
+  GEMMA4_RETURN_IF_ERROR(ReadWeights(&plan));
+  GEMMA4_RETURN_IF_ERROR(CheckDataflow(&plan.graph));
+  GEMMA4_RETURN_IF_ERROR(CheckContracts(plan));
+  GEMMA4_ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.graph, limits));
+  return plan;
+}
+
+}  // namespace gemma4::program

@@ -1,0 +1,84 @@
+#include "program/recorder.h"
+
+#include "base/text.h"
+#include "ops/registry.h"
+
+namespace gemma4::program {
+
+namespace {
+
+// Params travel as opaque words: the op filled the generated struct already.
+template <size_t kBytes>
+struct ParamsBlock {
+  uint8_t bytes[kBytes];
+};
+
+template <size_t kBytes>
+Status AddBlock(gpu::Recording& recording, const gpu::Pipeline& pipeline, std::span<const gpu::Binding> storage,
+                const ops::DispatchSpec& spec, gpu::Grid grid) {
+  ParamsBlock<kBytes> block;
+  std::copy_n(spec.params.begin(), kBytes, block.bytes);
+  return recording.Add(pipeline, storage, block, grid);
+}
+
+Status AddDispatch(gpu::Recording& recording, const gpu::Pipeline& pipeline, std::span<const gpu::Binding> storage,
+                   const ops::DispatchSpec& spec, gpu::Grid grid) {
+  switch (spec.params_bytes) {
+    case 16:
+      return AddBlock<16>(recording, pipeline, storage, spec, grid);
+    case 32:
+      return AddBlock<32>(recording, pipeline, storage, spec, grid);
+    case 48:
+      return AddBlock<48>(recording, pipeline, storage, spec, grid);
+    default:
+      return Internal(Text("kernel ", spec.kernel->name, " has params of ", spec.params_bytes, " bytes"));
+  }
+}
+
+// WebGPU forbids one buffer as both read-only and writable, or writable twice, in one dispatch.
+Status CheckAliases(const ops::DispatchSpec& spec, std::span<const gpu::Binding> storage) {
+  for (size_t i = 0; i < storage.size(); ++i) {
+    if (spec.kernel->bindings[i] != kernels::BindingKind::kStorage) continue;
+    for (size_t j = 0; j < storage.size(); ++j) {
+      if (i == j || storage[i].buffer != storage[j].buffer) continue;
+      return Internal(
+          Text("kernel ", spec.kernel->name, ": bindings ", i, " and ", j, " are both ", storage[i].buffer->label()));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<ops::DispatchSpec> BuildPass(const ops::Graph& graph, bool round, const ops::PassRows& rows) {
+  std::vector<ops::DispatchSpec> specs;
+  for (uint32_t i = 0; i < graph.ops.size(); ++i) {
+    const ops::Op& op = graph.ops[i];
+    if (op.phase == ops::schema::Phase_Round && !round) continue;
+    ops::FindOp(op.kind)->record(ops::Site(graph, i), rows, specs);
+  }
+  return specs;
+}
+
+Result<gpu::Recording> RecordDispatches(gpu::Context& context, const gpu::PipelineCache& pipelines,
+                                        const BufferMap& buffers, const std::vector<ops::DispatchSpec>& specs) {
+  gpu::Recording recording(context);
+  for (const ops::DispatchSpec& spec : specs) {
+    if (spec.bindings.size() + 1 != spec.kernel->binding_count || spec.params_bytes != spec.kernel->params_bytes) {
+      return Internal(Text("kernel ", spec.kernel->name, " has ", spec.kernel->binding_count, " bindings and ",
+                           spec.kernel->params_bytes, " bytes of params; the op gave ", spec.bindings.size() + 1,
+                           " and ", spec.params_bytes));
+    }
+    std::vector<gpu::Binding> storage;
+    for (const ops::BindingRef& ref : spec.bindings) storage.push_back({.buffer = &buffers.Resolve(ref)});
+    GEMMA4_RETURN_IF_ERROR(CheckAliases(spec, storage));
+    GEMMA4_ASSIGN_OR_RETURN(const gpu::Pipeline* pipeline, pipelines.Find(*spec.kernel));
+    GEMMA4_ASSIGN_OR_RETURN(const gpu::Grid grid,
+                            gpu::FoldGrid(spec.groups, context.limits().max_workgroups_per_dimension));
+    GEMMA4_RETURN_IF_ERROR(AddDispatch(recording, *pipeline, storage, spec, grid));
+  }
+  GEMMA4_RETURN_IF_ERROR(recording.Finish());
+  return recording;
+}
+
+}  // namespace gemma4::program
