@@ -1,0 +1,119 @@
+"""Goldens of a reference checkpoint: ``python -m gemma4web.oracle.golden FOLDER [--write]``.
+
+FOLDER holds target/, assistant/ and golden.json as ``fixtures/make_reference.py`` leaves them. Without ``--write`` the
+reference model must reproduce all of it: plain tokens, tokens with the assistant, every draft and acceptance of the
+recorded rounds, and, where present, what ``--write`` adds. ``--write`` adds to each entry ``rounds_clean`` and
+``counters`` (the product's rule for visible rows, always two drafts) and writes golden_q4.json, the reference model's own
+results with packed weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from gemma4web.errors import CheckpointError, Gemma4WebError
+from gemma4web.files import write_atomic
+from gemma4web.oracle.decode import Generation, Round, plain, speculative
+from gemma4web.oracle.faults import Fault
+from gemma4web.oracle.model import PlainModel, RoundModel, Visible
+from gemma4web.oracle.weights import Model, from_checkpoint
+
+GOLDEN_FILE: Final = "golden.json"
+GOLDEN_Q4_FILE: Final = "golden_q4.json"
+LOGIT_TOLERANCE: Final = 1e-4
+"""Between the float64 reference and logits recorded in float32."""
+
+
+def load_model(folder: Path, *, form: str = "f32", faults: Collection[Fault] = ()) -> Model:
+    return from_checkpoint(folder / "target", folder / "assistant", form=form, faults=faults)
+
+
+def rounds_json(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
+    return [{"pos": r.pos, "drafts": list(r.drafts), "accepted": r.accepted, "emitted": list(r.emitted)} for r in rounds]
+
+
+def counters_json(generation: Generation) -> dict[str, int]:
+    return dataclasses.asdict(generation.counters)
+
+
+def official_rounds(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The recorded rounds without the prefill."""
+    return [round_ for round_ in entry["rounds"] if round_["pos"] >= len(entry["prompt"])]
+
+
+def check_entry(model: Model, entry: dict[str, Any], *, faults: Collection[Fault] = (), context: int = 128,
+                ) -> dict[str, bool]:
+    """Runs the reference model (with faults, for tests) on one entry of golden.json: what it reproduces, by name."""
+    prompt, count = entry["prompt"], len(entry["plain"])
+    engine = PlainModel(model, faults=faults, context=context)
+    text = plain(engine, prompt, count)
+    distance = np.abs(engine.logits[0][-1, : len(entry["first_logits"])] - entry["first_logits"]).max()
+    official = speculative(RoundModel(model, faults=faults, visible=Visible.HF, context=context), prompt, count, shrink=True)
+    clean = speculative(RoundModel(model, faults=faults, context=context), prompt, count)
+    result = {
+        "plain": list(text.tokens) == entry["plain"], "first_logits": bool(distance < LOGIT_TOLERANCE),
+        "mtp": list(official.tokens) == entry["mtp"], "rounds": rounds_json(official.rounds) == official_rounds(entry),
+        "clean": list(clean.tokens) == entry["plain"],
+    }
+    if "rounds_clean" in entry:
+        result["rounds_clean"] = rounds_json(clean.rounds) == entry["rounds_clean"]
+        result["counters"] = counters_json(clean) == entry["counters"]
+    return result
+
+
+def clean_results(model: Model, prompt: list[int], count: int, *, context: int = 128) -> dict[str, Any]:
+    """What the product must give for a prompt: tokens, rounds, counters, and the first logits of the first token."""
+    engine = RoundModel(model, context=context)
+    clean = speculative(engine, prompt, count)
+    text = plain(PlainModel(model, context=context), prompt, count)
+    if text.tokens != clean.tokens:
+        raise CheckpointError(f"speculative decoding changes the text of the prompt {prompt}")
+    row = len(prompt) - 1
+    return {"prompt": prompt, "plain": list(text.tokens), "rounds_clean": rounds_json(clean.rounds),
+            "counters": counters_json(clean), "first_logits": engine.logits[0][row, :8].tolist()}
+
+
+def _write(folder: Path, entries: list[dict[str, Any]], model: Model) -> None:
+    packed = load_model(folder, form="q4")
+    q4 = []
+    for entry in entries:
+        clean = clean_results(model, entry["prompt"], len(entry["plain"]))
+        entry |= {"rounds_clean": clean["rounds_clean"], "counters": clean["counters"]}
+        q4.append(clean_results(packed, entry["prompt"], len(entry["plain"])))
+    write_atomic(folder / GOLDEN_FILE, json.dumps(entries) + "\n")
+    write_atomic(folder / GOLDEN_Q4_FILE, json.dumps(q4) + "\n")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="gemma4web.oracle.golden", description="Checks or completes golden.json.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--write", action="store_true", help="add rounds_clean, counters and golden_q4.json")
+    arguments = parser.parse_args(argv)
+    entries = json.loads((arguments.folder / GOLDEN_FILE).read_bytes())
+    model, failed = load_model(arguments.folder), False
+    for entry in entries:
+        result = check_entry(model, entry)
+        wrong = [name for name, same in result.items() if not same]
+        failed = failed or bool(wrong)
+        print(f"prompt of {len(entry['prompt'])} tokens: " + (f"differs in {', '.join(wrong)}" if wrong else "reproduced"))
+    if failed:
+        return CheckpointError.exit_code
+    if arguments.write:
+        _write(arguments.folder, entries, model)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Gemma4WebError as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(problem.exit_code)
