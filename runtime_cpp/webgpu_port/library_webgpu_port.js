@@ -132,7 +132,8 @@ const LibraryWebGpuPort = {
     },
     endMapping: (entry, keep) => {
       for (const range of entry.ranges ?? []) {
-        if (keep && range.writable) {
+        // A lost device has taken the range away: its length is 0 then.
+        if (keep && range.writable && range.source.length) {
           range.source.set(HEAPU8.subarray(range.pointer, range.pointer + range.source.length));
         }
         _free(range.pointer);
@@ -435,7 +436,7 @@ const LibraryWebGpuPort = {
   },
 
   webgpu_port_create_query_set__deps: ['$webgpuPort'],
-  webgpu_port_create_query_set__sig: 'pppii',
+  webgpu_port_create_query_set__sig: 'ppppii',
   webgpu_port_create_query_set: (device, label, labelBytes, type, count) => {
     const entry = webgpuPort.entry(device);
     return webgpuPort.guarded(entry, () => webgpuPort.insert(entry.object['createQuerySet']({
