@@ -154,13 +154,15 @@ class LinkJob:
     defines: tuple[str, ...]
 
 
-def _prefix_maps(root: Path, toolchain: Toolchain) -> list[str]:
-    """Keeps this folder's and the cache's names out of debug information and `__FILE__`."""
-    return [f"-ffile-prefix-map={toolchain.em_cache}=/toolchain", f"-ffile-prefix-map={root}=."]
-
-
-def _port_flag(toolchain: Toolchain) -> str:
-    return f"--use-port={toolchain.provider.port}"
+def _machine_flags(root: Path, toolchain: Toolchain) -> list[str]:
+    """What depends on where things lie: the provider's port, the tools' headers, and the prefix maps that keep those
+    folders' names out of debug information and `__FILE__`. The provider is given to every compile and every link.
+    """
+    return [f"--use-port={toolchain.provider.port}",
+            "-isystem", str(toolchain.flatbuffers_include),
+            f"-ffile-prefix-map={toolchain.em_cache}=/toolchain",
+            f"-ffile-prefix-map={toolchain.flatbuffers_include}=/flatbuffers",
+            f"-ffile-prefix-map={root}=."]
 
 
 def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, object]) -> Action:
@@ -170,7 +172,7 @@ def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, 
     scanner did not see, because such a file would not trigger a rebuild.
     """
     depfile = f"{job.output}.d"
-    argv = [*toolchain.emxx, *job.flags, *_prefix_maps(job.root, toolchain), _port_flag(toolchain),
+    argv = [*toolchain.emcc, *job.flags, *_machine_flags(job.root, toolchain),
             "-MD", "-MF", depfile, "-c", job.source, "-o", job.output]
     try:
         run(argv, env=toolchain.environment(), cwd=job.root, error=CompileError,
@@ -232,7 +234,7 @@ def link_module(job: LinkJob, toolchain: Toolchain, identity: Mapping[str, objec
     wasm = str(Path(job.output).with_suffix(".wasm"))
     write_atomic(job.root / response, "".join(f"{shlex.quote(path)}\n" for path in job.objects))
     libraries = [word for path in job.libraries for word in ("--js-library", path)]
-    argv = [*toolchain.emxx, *job.flags, *_prefix_maps(job.root, toolchain), _port_flag(toolchain), *libraries,
+    argv = [*toolchain.emcc, *job.flags, *_machine_flags(job.root, toolchain), *libraries,
             f"@{response}", "-o", job.output]
     try:
         run(argv, env=toolchain.environment(), cwd=job.root, error=CompileError, what=f"linking {job.variant.name}",

@@ -375,7 +375,7 @@ def _states(bundle: Path) -> dict[str, list[int]]:
         for name in names:
             path = Path(folder, name)
             status = path.lstat()
-            states[path.relative_to(bundle).as_posix()] = [status.st_size, status.st_mtime_ns, status.st_ino]
+            states[path.relative_to(bundle).as_posix()] = [status.st_size, status.st_mtime_ns]
     return states
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-from gemma4web.errors import Gemma4WebError
 from SCons.Script import Action
+
+from gemma4web.errors import Gemma4WebError
 
 _toolchains = {}
 
@@ -33,10 +35,15 @@ def paths(nodes):
     return [node.get_internal_path().replace("\\", "/") for node in nodes]
 
 
+def literal(path):
+    """A path for SCons, which would otherwise expand a dollar in it."""
+    return str(path).replace("$", "$$")
+
+
 def files(env, folder, *patterns):
     """Every file below ``folder`` that matches, sorted, relative to the checkout."""
     top = root(env)
-    return sorted({path.relative_to(top).as_posix() for pattern in patterns for path in (top / folder).rglob(pattern)
+    return sorted({literal(path.relative_to(top)) for pattern in patterns for path in (top / folder).rglob(pattern)
                    if path.is_file()})
 
 
@@ -47,6 +54,12 @@ def modules(env, *names):
         base = f"site_scons/gemma4web/{name}"
         found += files(env, base, "*.py", "*.yaml", "*.fbs", "*.j2") or [f"{base}.py"]
     return found
+
+
+def python(env, *words):
+    """This interpreter on this checkout's own package, whichever one it was installed from: argv and environment."""
+    folders = [str(root(env) / "site_scons"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return [sys.executable, *words], {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 def toolchain(env):

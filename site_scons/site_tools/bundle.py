@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
+from SCons.Script import AlwaysBuild, Clean, Depends, Dir, Entry, Precious
+
 from gemma4web.variants import VARIANTS
-from SCons.Script import AlwaysBuild, Clean, Depends, Dir, Precious
-from site_tools.adapter import action, files, modules, paths, root, toolchain
+from site_tools.adapter import action, files, literal, modules, paths, python, root, toolchain
 
 MODEL = "build/model"
 FIXTURE = "fixtures/tiny-mix"
@@ -21,8 +21,9 @@ def _export(target, source, env):
     from gemma4web.process import run
     top = root(env)
     shutil.rmtree(top / MODEL, ignore_errors=True)  # the exporter replaces nothing; this folder is the build's own
-    run([sys.executable, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/target", "--assistant",
-         f"{FIXTURE}/assistant", "--weights", "f32", "--out", MODEL], cwd=top, error=CheckpointError, echo=True)
+    argv, environment = python(env, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/target", "--assistant",
+                               f"{FIXTURE}/assistant", "--weights", "f32", "--out", MODEL)
+    run(argv, env=environment, cwd=top, error=CheckpointError, what=f"exporting {FIXTURE}")
 
 
 def _vendor(target, source, env):
@@ -45,7 +46,7 @@ def _receipt(target, source, env):
 def _stage(target, source, env):
     from gemma4web import staging
     top, bundle = root(env), Path(target[0].abspath).parent
-    staging.stage(top, top / env["RECEIPT"], Path(env.Dir(env["MODEL_FOLDER"]).abspath), bundle, host=env["HOST"],
+    staging.stage(top, top / env["RECEIPT"], top / env["MODEL_FOLDER"], bundle, host=env["HOST"],
                   report=print)
     staging.write_stamp(bundle, Path(target[1].abspath))
 
@@ -60,12 +61,12 @@ def _verify(target, source, env):
         raise
 
 
-def owned_folders(env):
-    """Folders in build/ that only this build writes to: what `-c` removes as a whole."""
-    build = root(env) / "build"
-    names = ("gen", "model", "records", "report", "vendor", ".bundle*", "bundle*",
+def owned(env):
+    """What only this build writes to build/, whatever options it was written with: what `-c` removes."""
+    top = root(env)
+    names = ("gen", "model", "records", "report", "vendor", ".bundle*", "bundle*", "receipt*.json",
              *(f"{variant.name}*" for variant in VARIANTS))
-    return sorted(str(path) for name in names for path in build.glob(name) if path.is_dir())
+    return sorted(literal(path.relative_to(top)) for name in names for path in top.glob(f"build/{name}"))
 
 
 def vendored(env):
@@ -88,25 +89,30 @@ def bundle_target(env, tools, logs, made):
     node = mine.Command(receipt, [*logs, *page, *vendor, *made], action(_receipt, "writing $TARGET", ["ACTION_LOGS"]))
     Depends(node, [tools[0], *modules(env, "receipts", "manifest")])
     if env["MODEL"]:
-        model, name = env["MODEL"], f"bundle-{Path(env['MODEL']).resolve().name}{suffix}"
-        exported = files(env, model, "*") if Path(model).is_relative_to(root(env)) else \
-            sorted(str(path) for path in Path(model).resolve().glob("*") if path.is_file())
+        model, name, exported = env["MODEL"], *named_model(env, suffix)
     else:
         model, name, exported = MODEL, f"bundle{suffix}", env.Command(
             [f"{MODEL}/model.json", f"{MODEL}/source.json"], files(env, FIXTURE, "*"),
             action(_export, f"exporting {FIXTURE} to {MODEL}"))
         Depends(exported, modules(env, "export", "program", "files", "__main__"))
         Clean(exported, Dir(MODEL))
-    mine = env.Clone(RECEIPT=receipt, MODEL_FOLDER=model if Path(model).is_absolute() else f"#{model}")
-    staged = mine.Command([f"build/{name}/manifest.json", f"build/{name}.stamp.json"], [node, exported, *made],
-                          action(_stage, f"staging build/{name}", ["HOST", "MODEL_FOLDER"]))
+    mine = env.Clone(RECEIPT=receipt, MODEL_FOLDER=model)
+    bundle = literal(f"build/{name}")
+    staged = mine.Command([f"{bundle}/manifest.json", f"{bundle}.stamp.json"], [node, exported, *made],
+                          action(_stage, f"staging {bundle}", ["HOST", "MODEL_FOLDER"]))
     Depends(staged, modules(env, "staging", "manifest", "receipts"))
     Precious(staged)
-    Clean(staged, [Dir(path) for path in owned_folders(env)])
+    Clean(staged, [Entry(path) for path in owned(env)])
     from gemma4web.staging import is_untouched
     if not is_untouched(root(env) / "build" / name, root(env) / f"build/{name}.stamp.json"):
         AlwaysBuild(staged)
     return staged
+
+
+def named_model(env, suffix):
+    """The bundle's name and the files of MODEL=, which is taken relative to the checkout."""
+    folder = (root(env) / env["MODEL"]).resolve()
+    return f"bundle-{folder.name}{suffix}", [literal(path) for path in sorted(folder.glob("*")) if path.is_file()]
 
 
 def verify_target(env, staged):

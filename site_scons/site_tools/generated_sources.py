@@ -1,28 +1,29 @@
-"""Generated C++: WGSL kernels -> build/gen/kernels.h with its lock, program schema -> build/gen/program_generated.h."""
+"""Generated C++: WGSL kernels -> build/gen/kernels.{h,cc} with their lock, schema -> build/gen/program_generated.h."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Depends, NoClean, Precious, Scanner
-from site_tools.adapter import action, files, modules, paths, root, toolchain
+
+from site_tools.adapter import action, files, literal, modules, paths, root, toolchain
 
 KERNELS = "runtime_cpp/kernels"
 LOCK = f"{KERNELS}/kernels.lock.json"
 HEADER = "build/gen/kernels.h"
+TEXTS = "build/gen/kernels.cc"
 SCHEMA = "site_scons/gemma4web/program/program.fbs"
 ACCESSORS = "build/gen/program_generated.h"
 
 
 def _render(target, source, env):
     from gemma4web import kernels
-    from gemma4web.files import write_if_changed
-    from gemma4web.receipts import log_path, write_action
+    from gemma4web.receipts import write_action
     top = root(env)
     kernels.check_lock(top / KERNELS, top / LOCK)
-    write_if_changed(top / HEADER, kernels.generate(top / KERNELS).header)
-    write_action(top, kind="generate", inputs=paths(target[0].all_children()), outputs=[HEADER],
-                 log=str(log_path(Path(HEADER))))
+    kernels.write_generated(kernels.generate(top / KERNELS), header_path=top / HEADER, source_path=top / TEXTS)
+    write_action(top, kind="generate", inputs=paths(target[0].all_children()), outputs=[HEADER, TEXTS],
+                 log=paths(target)[2])
 
 
 def _lock(target, source, env):
@@ -44,13 +45,13 @@ def _includes(node, env, path):
     from gemma4web.errors import KernelError
     from gemma4web.kernels import dependencies
     try:
-        return [env.File(str(found)) for found in dependencies(Path(node.abspath))]
+        return [env.File(literal(found.resolve().relative_to(root(env)))) for found in dependencies(Path(node.abspath))]
     except (KernelError, OSError):
         return []
 
 
 def kernels_target(env):
-    """Declares kernels.h. `kernels-lock` on the command line makes the committed lock a target that comes first."""
+    """Declares kernels.h and kernels.cc. `kernels-lock` on the command line makes the committed lock a target that comes first."""
     sources = [path for path in files(env, KERNELS, "*.wgsl") if "/include/" not in path]
     generators = modules(env, "kernels", "files", "receipts")
     if "kernels-lock" in COMMAND_LINE_TARGETS:
@@ -58,10 +59,10 @@ def kernels_target(env):
         AlwaysBuild(Precious(NoClean(lock)))
         Depends(lock, generators)
         env.Alias("kernels-lock", lock)
-    header = env.Command([HEADER, f"{HEADER}.json"], sources, action(_render, f"generating {HEADER}"),
-                         source_scanner=Scanner(_includes))
-    Depends(header, [LOCK, *generators])
-    return Precious(header)
+    made = env.Command([HEADER, TEXTS, f"{HEADER}.json"], sources, action(_render, f"generating {HEADER}"),
+                       source_scanner=Scanner(_includes))
+    Depends(made, [LOCK, *generators])
+    return Precious(made)
 
 
 def accessors_target(env, tools):

@@ -1,18 +1,19 @@
-"""The toolchain as a target: build/toolchain.json and build/browser.json, rewritten only when a tool changed."""
+"""The toolchain as a target: build/toolchain.json, browser.json and the state of both, rewritten only on change."""
 
 from __future__ import annotations
 
 from SCons.Script import AlwaysBuild, Depends, Precious, Value
+
 from site_tools.adapter import action, files, modules, root
 
-TARGETS = ("build/toolchain.json", "build/browser.json")
+TARGETS = ("build/toolchain.json", "build/browser.json", "build/toolchain-status.json")
 
 
 def _options(env):
     from gemma4web.toolchain import ToolchainOptions
     return ToolchainOptions(
         emsdk=env["EMSDK"] or None, emdawnwebgpu_pkg=env["EMDAWNWEBGPU_PKG"] or None, provider=env["PROVIDER"],
-        browser=env["BROWSER"] or None, cache=env["CACHE"] or None)
+        browser=env["BROWSER"] or None, cache=env["CACHE"] or None, checkout=root(env))
 
 
 def _set_up(target, source, env):
@@ -24,7 +25,7 @@ def _set_up(target, source, env):
 def _is_current(env):
     """Compares recorded paths, sizes and times; a tool that changed in place makes the set-up run again."""
     from gemma4web import toolchain
-    return (root(env) / TARGETS[1]).is_file() and toolchain.is_current(root(env) / TARGETS[0], _options(env))
+    return toolchain.is_current(root(env) / TARGETS[0], _options(env))
 
 
 def toolchain_target(env):

@@ -2,75 +2,91 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from SCons.Script import AlwaysBuild, Exit
-from site_tools.adapter import action, root
+from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Exit
+
+from gemma4web.variants import VARIANTS
+from site_tools.adapter import action, python, root
 
 
-def _chromium(env):
-    from gemma4web.toolchain import load_browser
-    return load_browser(root(env) / "build/browser.json")
+def _run(target, source, env):
+    bundle = Path(source[0].abspath).parent
+    _streamed(env, "-m", "gemma4web", "run", "--bundle", str(bundle), "--prompts", env["PROMPTS"])
 
 
-def _run(name):
-    def body(target, source, env):
-        from gemma4web import browser
-        top = root(env)
-        browser.run_bundle(
-            Path(source[0].abspath).parent, prompts=top / env["PROMPTS"], chromium=_chromium(env),
-            record=top / f"build/records/{name}.json", report=top / "build/report/index.html",
-            repeats=int(env["REPEATS"]) if name == "bench" else 1)
-    return body
+def _bench(target, source, env):
+    bundle = Path(source[0].abspath).parent
+    _streamed(env, "-m", "gemma4web", "bench", "--bundle", str(bundle), "--prompts", env["PROMPTS"], "--repeats",
+              env["REPEATS"])
 
 
 def _serve(target, source, env):
-    from gemma4web import serve
-    serve.serve_forever(Path(source[0].abspath).parent)
+    _streamed(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent))
 
 
-def _streamed(argv, env):
+def _streamed(env, *words):
     """Runs a program with its output on this terminal; its failure is the target's failure."""
     from gemma4web.errors import Gemma4WebError
+    argv, environment = python(env, *words)
     print(shlex.join(argv), flush=True)
-    if code := subprocess.run(argv, cwd=root(env), stdin=subprocess.DEVNULL, check=False).returncode:
-        raise Gemma4WebError(f"{argv[2]} failed with exit code {code}")
+    if code := subprocess.run(argv, cwd=root(env), env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+        raise Gemma4WebError(f"{words[1]} failed with exit code {code}")
 
 
 def _test(target, source, env):
-    _streamed([sys.executable, "-m", "pytest", *shlex.split(env["PYTEST"])], env)
+    _streamed(env, "-m", "pytest", *shlex.split(env["PYTEST"]))
 
 
 def _check(target, source, env):
     from gemma4web import kernels
-    _streamed([sys.executable, "-m", "ruff", "check", "."], env)
-    _streamed([sys.executable, "-m", "mypy"], env)
+    _streamed(env, "-m", "ruff", "check", ".")
+    _streamed(env, "-m", "mypy")
     kernels.check_lock(root(env) / "runtime_cpp/kernels", root(env) / "runtime_cpp/kernels/kernels.lock.json")
 
 
-def _always(env, name, dependencies, body, text):
-    return AlwaysBuild(env.Alias(name, dependencies, action(body, text)))
+def _faults(env, options):
+    """What is wrong with the values that SCons itself cannot judge."""
+    names = sorted(variant.name for variant in VARIANTS)
+    if unknown := sorted(options.UnknownVariables()):
+        yield f"{', '.join(unknown)} is no option, wanted one of {', '.join(sorted(options.keys()))}"
+    for entry in filter(None, map(str.strip, env["DEFINE"].split(","))):
+        if re.fullmatch(rf"({'|'.join(names)}):[A-Za-z_]\w*=.*", entry) is None:
+            yield f"DEFINE={entry!r}, wanted <variant>:NAME=VALUE with a variant of {', '.join(names)}"
+    if not re.fullmatch(r"[1-9]\d{0,3}", env["REPEATS"]):
+        yield f"REPEATS={env['REPEATS']!r}, wanted a number from 1 to 9999"
+    if env["MODEL"] and not (root(env) / env["MODEL"] / "model.json").is_file():
+        yield f"MODEL={env['MODEL']!r} is no finished export: it holds no model.json"
+    if {"run", "bench"} & set(COMMAND_LINE_TARGETS) and not (root(env) / env["PROMPTS"]).is_file():
+        yield f"PROMPTS={env['PROMPTS']!r} is no file"
 
 
 def check_options(env, options):
-    """Refuses an option that does not exist, so that a misspelt one is never silently the default."""
-    if unknown := sorted(options.UnknownVariables()):
-        print(f"UsageError: {', '.join(unknown)} is no option, wanted one of {', '.join(sorted(options.keys()))}\n"
-              "  remedy: `scons -h` lists them", file=sys.stderr)
+    """Refuses what is misspelt or impossible before anything is declared, so that nothing silently is the default."""
+    if env.GetOption("help") or env.GetOption("clean"):
+        return
+    if faults := list(_faults(env, options)):
+        print("\n".join(f"UsageError: {fault}" for fault in faults), file=sys.stderr)
+        print("  remedy: `scons -h` lists the options", file=sys.stderr)
         Exit(2)
+
+
+def tasks(env, tools, bundle):
+    """Declares the targets that run something; all of them work on an up-to-date bundle."""
+    ready = [bundle[0], *tools]
+    for name, body, text in (("run", _run, "running the bundle in Chromium"), ("bench", _bench, "measuring the bundle"),
+                             ("serve", _serve, "serving the bundle"), ("test", _test, "running all tests")):
+        AlwaysBuild(env.Alias(name, ready, action(body, text)))
+    AlwaysBuild(env.Alias("check", tools, action(_check, "checking")))
 
 
 def generate(env):
     env.AddMethod(check_options, "CheckOptions")
-    env.AddMethod(lambda env, name, tools, bundle: _always(
-        env, name, [bundle[0], tools], _run(name), f"{name}: running the bundle in Chromium"), "Run")
-    env.AddMethod(lambda env, name, bundle: _always(env, name, [bundle[0]], _serve, "serving the bundle"), "Serve")
-    env.AddMethod(lambda env, name, tools, bundle: _always(env, name, [bundle[0], tools], _test, "running all tests"),
-                  "Test")
-    env.AddMethod(lambda env, name, tools: _always(env, name, [tools], _check, "checking"), "Check")
+    env.AddMethod(tasks, "Tasks")
 
 
 def exists(env):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
-from gemma4web import compile as steps
-from gemma4web.variants import VARIANTS, Decoding
 from SCons.Scanner.C import CScanner
 from SCons.Script import COMMAND_LINE_TARGETS, Builder, Depends, Requires
+
+from gemma4web import compile as steps
+from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, files, modules, paths, root, toolchain
+from site_tools.generated_sources import TEXTS
 
 SOURCES = "runtime_cpp/src"
 EXPORTS = "runtime_cpp/exports.txt"
@@ -40,11 +40,10 @@ def _with_log(target, source, env):
 
 
 def requested():
-    """The variants to compile before anything is linked: those of `plain` and `mtp` when only these are asked for."""
-    named = {decoding for decoding in Decoding if decoding in COMMAND_LINE_TARGETS}
-    if set(COMMAND_LINE_TARGETS) - {decoding.value for decoding in Decoding}:
-        named = set()
-    return [variant for variant in VARIANTS if not named or variant.decoding in named]
+    """The variants to compile before anything is linked: those that are asked for by name, when only such are."""
+    named = {target: [variant for variant in VARIANTS if target in (variant.decoding, variant.name)]
+             for target in COMMAND_LINE_TARGETS}
+    return {variant for group in named.values() for variant in group} if all(named.values()) and named else VARIANTS
 
 
 def extra_defines(env, variant):
@@ -56,7 +55,7 @@ def extra_defines(env, variant):
 def modules_target(env, tools):
     """Declares every variant's objects and module; returns name -> [js, wasm, log] and the logs of all actions."""
     suffix = "" if env["MODE"] == steps.Mode.RELEASE else f"-{env['MODE']}"
-    sources = files(env, SOURCES, "*.cc")
+    sources = [*files(env, SOURCES, "*.cc"), TEXTS]
     made, logs, objects = {}, [], {}
     for variant in VARIANTS:
         folder = f"build/{variant.name}{suffix}"
@@ -65,8 +64,8 @@ def modules_target(env, tools):
                          OBJECT_FLAGS=steps.compile_flags(variant, mode, extra))
         objects[variant] = []
         for source in sources:
-            inner = PurePosixPath(source).relative_to(SOURCES).with_suffix(".o")
-            unit = mine.WasmObject(f"{folder}/obj/{inner}", source)
+            inner = source.removeprefix(f"{SOURCES}/").removeprefix("build/").removesuffix(".cc")
+            unit = mine.WasmObject(f"{folder}/obj/{inner}.o", source)
             Depends(unit, [tools[0], *modules(env, *GENERATORS)])
             objects[variant].append(unit[0])
             logs.append(unit[1])

@@ -11,7 +11,7 @@ from test_kernels_parse import BODY, HEADER
 
 from gemma4web.errors import KernelError
 from gemma4web.kernels import Generated, expand_all, generate, write_generated
-from gemma4web.kernels.render import minify, pascal_case, render_header
+from gemma4web.kernels.render import minify, pascal_case, render_source
 
 KERNEL_DIR = Path(__file__).resolve().parents[2] / "runtime_cpp/kernels"
 WORDS = re.compile(r"[A-Za-z_0-9]+|[^\sA-Za-z_0-9]")
@@ -55,7 +55,8 @@ def test_header_of_one_kernel(tmp_path: Path) -> None:
     for line in ("struct SomeKernelParams {", "  uint32_t count = 0;", "  float scale = 0;", "  uint32_t padding[2] = {};",
                  "static_assert(sizeof(SomeKernelParams) == 16);",
                  "static_assert(offsetof(SomeKernelParams, scale) == 4);",
-                 "inline constexpr Kernel kSomeKernel = {", '    "some_kernel",',
+                 "extern const char kSomeKernelWgsl[];",
+                 "inline constexpr Kernel kSomeKernel = {", '    "some_kernel", kSomeKernelWgsl,',
                  "    {64, 1, 1}, kSomeKernelBindings, 3, 16, 0};"):
         assert line in header.splitlines()
     assert ("inline constexpr BindingKind kSomeKernelBindings[] = {BindingKind::kReadOnlyStorage, "
@@ -72,11 +73,22 @@ def test_params_are_padded_to_sixteen(tmp_path: Path, members: int, size: int, p
     assert (f"padding[{padding}]" in header) if padding else ("padding" not in header)
 
 
+def test_shader_text_is_in_the_source_alone(tmp_path: Path) -> None:
+    """An edit of a shader's body changes kernels.cc and leaves kernels.h, which every op includes, as it is."""
+    write(tmp_path, "some_kernel.wgsl", HEADER + BODY)
+    before = generate(tmp_path)
+    assert 'const char kSomeKernelWgsl[] =\n    R"wgsl(' in before.source
+    write(tmp_path, "some_kernel.wgsl", HEADER + BODY + "const extra = 1u;\n")
+    after = generate(tmp_path)
+    assert after.header == before.header
+    assert after.source != before.source
+
+
 def test_long_texts_become_several_literals(tmp_path: Path) -> None:
     table = "".join(f"const c{index} = {index}u;\n" for index in range(9000))
     write(tmp_path, "k.wgsl", HEADER + BODY + table)
     kernel, = expand_all(tmp_path)
-    pieces = re.findall(r'R"wgsl\((.*?)\)wgsl"', render_header([kernel]), re.DOTALL)
+    pieces = re.findall(r'R"wgsl\((.*?)\)wgsl"', render_source([kernel]), re.DOTALL)
     assert len(pieces) > 2
     assert max(len(piece.encode()) for piece in pieces) <= 60_000
     assert all(piece.endswith("\n") for piece in pieces)
@@ -96,15 +108,16 @@ def generated(tmp_path: Path) -> Generated:
     return generate(tmp_path / "kernels")
 
 
-@pytest.mark.parametrize("failing", ["kernels.h", "kernels.lock.json"])
+@pytest.mark.parametrize("failing", ["kernels.h", "kernels.cc", "kernels.lock.json"])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 @pytest.mark.parametrize("before", [None, b"old"])
-def test_both_files_or_neither(
+def test_all_files_or_none(
     tmp_path: Path, generated: Generated, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException,
     before: bytes | None,
 ) -> None:
-    """G10: a failure or an interrupt at either file leaves both as they were."""
-    paths = {"header_path": tmp_path / "kernels.h", "lock_path": tmp_path / "kernels.lock.json"}
+    """G10: a failure or an interrupt at any file leaves all as they were."""
+    paths = {"header_path": tmp_path / "kernels.h", "source_path": tmp_path / "kernels.cc",
+             "lock_path": tmp_path / "kernels.lock.json"}
     if before is not None:
         for path in paths.values():
             path.write_bytes(before)
@@ -119,10 +132,11 @@ def test_both_files_or_neither(
     monkeypatch.setattr(kernels, "write_atomic", write_or_fail)
     with pytest.raises(type(error)):
         write_generated(generated, **paths)
-    assert [path.read_bytes() if path.exists() else None for path in paths.values()] == [before, before]
+    assert [path.read_bytes() if path.exists() else None for path in paths.values()] == [before] * 3
     monkeypatch.undo()
     write_generated(generated, **paths)
     assert paths["header_path"].read_text() == generated.header
+    assert paths["source_path"].read_text() == generated.source
 
 
 def test_generation_is_repeatable(generated: Generated, tmp_path: Path) -> None:

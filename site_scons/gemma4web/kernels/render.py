@@ -1,4 +1,7 @@
-"""Writes kernels.h: params structs with checked layout, and minified shader texts as raw string literals."""
+"""Writes kernels.h, params structs with checked layout, and kernels.cc, minified shader texts as raw string literals.
+
+The two are apart so that an edited shader recompiles one translation unit, not every one that dispatches a kernel.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +76,21 @@ def _must_part(left: str, right: str) -> bool:
     return left in operator and (right in operator or (left == "." and word.match(right) is not None))
 
 
+_SOURCE_PREAMBLE: Final = """\
+// Made by gemma4web.kernels from runtime_cpp/kernels/*.wgsl; `scons kernels` makes it again. Do not edit.
+#include "kernels.h"
+
+namespace gemma4::kernels {
+"""
+
+
+def render_source(kernels: Sequence[Kernel]) -> str:
+    """The whole text of kernels.cc: one array a shader, so that the linker drops those that nothing names."""
+    texts = [f"const char k{pascal_case(kernel.name)}Wgsl[] =\n" + "\n".join(_render_literal(minify(kernel.text))) + "\n"
+             for kernel in kernels]
+    return "\n".join([_SOURCE_PREAMBLE, *texts, "}  // namespace gemma4::kernels\n"])
+
+
 def render_header(kernels: Sequence[Kernel]) -> str:
     """The whole text of kernels.h. Raises KernelError when two kernel names make one C++ name."""
     owners: dict[str, Kernel] = {}
@@ -102,11 +120,10 @@ def _render_kernel(kernel: Kernel) -> str:
         *_render_params(kernel, symbol, size),
         f"// {names}",
         f"inline constexpr BindingKind k{symbol}Bindings[] = {{{kinds}}};",
+        f"extern const char k{symbol}Wgsl[];",
         f"inline constexpr Kernel k{symbol} = {{",
-        f'    "{kernel.name}",',
-        *_render_literal(minify(kernel.text)),
-        f"    {{{x}, {y}, {z}}}, k{symbol}Bindings, {len(kernel.interface.bindings)}, {size}, "
-        f"{kernel.workgroup_bytes}}};",
+        f'    "{kernel.name}", k{symbol}Wgsl,',
+        f"    {{{x}, {y}, {z}}}, k{symbol}Bindings, {len(kernel.interface.bindings)}, {size}, {kernel.workgroup_bytes}}};",
         "",
     ])
 
@@ -137,5 +154,5 @@ def _render_literal(text: str) -> list[str]:
         rest = rest[cut:]
     pieces.append(rest)
     lines = [f'    R"{_DELIMITER}({piece}){_DELIMITER}"' for piece in pieces]
-    lines[-1] += ","
+    lines[-1] += ";"
     return lines

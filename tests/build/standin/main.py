@@ -1,0 +1,12 @@
+"""Stands in for `python -m gemma4web` in the tiny project: its one command is `export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gemma4web.export import export_model
+
+words = sys.argv[2:]
+options = dict(zip(words[::2], words[1::2], strict=True))
+export_model(Path(options["--target"]), Path(options["--assistant"]), Path(options["--out"]))
