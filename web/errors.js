@@ -8,13 +8,34 @@
  * @typedef {{code: ErrorCode, message: string, advice: string}} ErrorPayload
  */
 
+/** What helps when the place that raised an error knows nothing better. @type {{[code in ErrorCode]: string}} */
+const DEFAULT_ADVICE = {
+  'gpu-insecure': 'open this page over https://, or from http://localhost',
+  'gpu-unsupported': 'use a current browser with WebGPU turned on',
+  'gpu-no-adapter': 'turn on hardware acceleration and update the graphics driver',
+  'gpu-no-device': 'close other pages that use the GPU, then reload this page',
+  'gpu-lost': 'load the model again',
+  fetch: 'check the connection, then load again',
+  verify: 'reload the page; if that does not help, stage the bundle again and publish every file of it',
+  manifest: 'stage the bundle again and publish every file of it',
+  instantiate: 'reload the page; if that does not help, update the browser or stage the bundle again',
+  abort: 'reload the page',
+  input: 'correct the input',
+  'no-tokenizer': 'give the prompt as token ids',
+  tokenizer: 'export the model with the tokenizer.json of its own checkpoint',
+  runtime: 'load the model again; if that does not help, export and stage it again',
+  deadline: 'reload the page; if that does not help, look at the browser\'s console',
+  worker: 'reload the page',
+  closed: 'load the model again',
+};
+
 export class Gemma4Error extends Error {
   /**
    * @param {ErrorCode} code
    * @param {string} message
    * @param {string} [advice] what the reader can do about it
    */
-  constructor(code, message, advice = '') {
+  constructor(code, message, advice = DEFAULT_ADVICE[code]) {
     super(message);
     this.name = 'Gemma4Error';
     /** @type {ErrorCode} */

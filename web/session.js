@@ -321,8 +321,7 @@ export class Gemma4Session {
       });
       return await withDeadline(Promise.race([made, aborted]), INSTANTIATE_LIMIT_MS, variant.wasm);
     } catch (thrown) {
-      throw new Gemma4Error('instantiate', `${variant.wasm} could not be started: ${describe(thrown)}`,
-        'reload the page; if that does not help, update the browser or stage the bundle again');
+      throw new Gemma4Error('instantiate', `${variant.wasm} could not be started: ${describe(thrown)}`);
     } finally {
       this.#onAbort = null;
     }
@@ -423,8 +422,7 @@ export class Gemma4Session {
       return call(module);
     } catch (thrown) {
       if (thrown instanceof Gemma4Error) throw thrown;
-      const error = new Gemma4Error('abort', `the runtime stopped in ${what}: ${describe(thrown)}${this.#printedTail()}`,
-        'reload the page');
+      const error = new Gemma4Error('abort', `the runtime stopped in ${what}: ${describe(thrown)}${this.#printedTail()}`);
       this.#end(error, true);
       throw error;
     }
@@ -481,8 +479,7 @@ export class Gemma4Session {
 
   /** @param {unknown} reason */
   #aborted(reason) {
-    const error = new Gemma4Error('abort', `the runtime aborted: ${describe(reason)}${this.#printedTail()}`,
-      'reload the page');
+    const error = new Gemma4Error('abort', `the runtime aborted: ${describe(reason)}${this.#printedTail()}`);
     this.#onAbort?.(error);
     this.#end(error, true);
   }
