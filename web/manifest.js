@@ -31,8 +31,8 @@ const STAGE_AGAIN = 'stage the bundle again and publish every file of it';
 export class Manifest {
   /** @type {Map<string, FileIdentity>} */ #files = new Map();
   /** @type {URL} */ #base;
-  /** @type {JsonObject} */ #variants;
-  /** @type {JsonObject} */ #methods;
+  /** @type {Map<string, VariantFiles>} */ #variants = new Map();
+  /** @type {Map<string, MethodFiles>} */ #methods = new Map();
 
   /**
    * @param {Uint8Array} bytes of manifest.json
@@ -49,10 +49,14 @@ export class Manifest {
       checkPath(path);
       this.#files.set(path, identity(entry, `files["${path}"]`));
     }
-    this.#variants = object(root.variants, 'variants');
+    for (const [name, entry] of Object.entries(object(root.variants, 'variants'))) {
+      this.#variants.set(name, this.#readVariant(name, object(entry, `variants.${name}`)));
+    }
     const model = object(root.model, 'model');
-    this.#methods = object(model.methods, 'model.methods');
     this.modelFolder = string(model.path, 'model.path');
+    for (const [name, entry] of Object.entries(object(model.methods, 'model.methods'))) {
+      this.#methods.set(name, this.#readMethod(name, object(entry, `model.methods.${name}`)));
+    }
     /** @type {ModelInfo} */
     this.model = {
       name: string(model.name, 'model.name'),
@@ -62,7 +66,8 @@ export class Manifest {
       vocab: integer(model.vocab, 'model.vocab'),
       bosId: model.bos_id === null || model.bos_id === undefined ? null : integer(model.bos_id, 'model.bos_id'),
       stopIds: list(model.stop_ids, 'model.stop_ids').map((id) => integer(id, 'model.stop_ids')),
-      tokenizer: this.#modelFile(model.tokenizer, 'model.tokenizer'),
+      tokenizer: model.tokenizer === null || model.tokenizer === undefined
+        ? null : this.#modelFile(model.tokenizer, 'model.tokenizer'),
     };
   }
 
@@ -83,7 +88,7 @@ export class Manifest {
 
   /** @returns {string[]} */
   get variantNames() {
-    return Object.keys(this.#variants);
+    return [...this.#variants.keys()];
   }
 
   /**
@@ -116,22 +121,16 @@ export class Manifest {
    * @returns {VariantFiles}
    */
   variant(name) {
-    if (!Object.hasOwn(this.#variants, name)) {
+    const found = this.#variants.get(name);
+    if (!found) {
       throw new Gemma4Error('input', `this bundle has no variant "${name}", only ${this.variantNames.join(', ')}`);
     }
-    const entry = object(this.#variants[name], `variants.${name}`);
-    return {
-      name,
-      factory: string(entry.factory, `variants.${name}.factory`),
-      stem: string(entry.stem, `variants.${name}.stem`),
-      js: this.#module(entry.js, `variants.${name}.js`),
-      wasm: this.#module(entry.wasm, `variants.${name}.wasm`),
-    };
+    return found;
   }
 
   /** @param {string} method */
   hasMethod(method) {
-    return Object.hasOwn(this.#methods, method);
+    return this.#methods.has(method);
   }
 
   /**
@@ -139,16 +138,12 @@ export class Manifest {
    * @returns {MethodFiles}
    */
   method(method) {
-    if (!this.hasMethod(method)) {
+    const found = this.#methods.get(method);
+    if (!found) {
       throw new Gemma4Error('input', `the model "${this.model.name}" has no ${method} program`,
         method === 'k2_round' ? 'export it with an assistant, or choose plain decoding' : STAGE_AGAIN);
     }
-    const entry = object(this.#methods[method], `model.methods.${method}`);
-    const shards = list(entry.shards, `model.methods.${method}.shards`);
-    return {
-      program: /** @type {string} */ (this.#modelFile(string(entry.program, 'program'), 'program')),
-      shards: shards.map((shard) => /** @type {string} */ (this.#modelFile(string(shard, 'shards'), 'shards'))),
-    };
+    return found;
   }
 
   /**
@@ -161,12 +156,39 @@ export class Manifest {
   }
 
   /**
+   * @param {string} name
+   * @param {JsonObject} entry
+   * @returns {VariantFiles}
+   */
+  #readVariant(name, entry) {
+    return {
+      name,
+      factory: string(entry.factory, `variants.${name}.factory`),
+      stem: string(entry.stem, `variants.${name}.stem`),
+      js: this.#module(entry.js, `variants.${name}.js`),
+      wasm: this.#module(entry.wasm, `variants.${name}.wasm`),
+    };
+  }
+
+  /**
+   * @param {string} name
+   * @param {JsonObject} entry
+   * @returns {MethodFiles}
+   */
+  #readMethod(name, entry) {
+    const where = `model.methods.${name}`;
+    const shards = list(entry.shards, `${where}.shards`);
+    return {
+      program: this.#modelFile(entry.program, `${where}.program`),
+      shards: shards.map((shard) => this.#modelFile(shard, `${where}.shards`)),
+    };
+  }
+
+  /**
    * @param {import('./strict_json.js').JsonValue | undefined} value
    * @param {string} where
-   * @returns {string | null}
    */
   #modelFile(value, where) {
-    if (value === null || value === undefined) return null;
     const path = `${this.modelFolder}/${string(value, where)}`;
     this.file(path);
     return path;

@@ -52,13 +52,8 @@ export class TextCodec {
    * @returns {number[]}
    */
   encodeRaw(text) {
-    const ids = [this.#special('<bos>')];
-    for (const part of this.#specialPattern ? wellFormed(text).split(this.#specialPattern) : [text]) {
-      const special = this.#specials.get(part);
-      if (special === undefined) ids.push(...this.encodeText(part));
-      else ids.push(special);
-    }
-    return ids;
+    const parts = this.#specialPattern ? wellFormed(text).split(this.#specialPattern) : [text];
+    return [this.#special('<bos>'), ...parts.flatMap((part) => this.#specials.get(part) ?? this.encodeText(part))];
   }
 
   /**
