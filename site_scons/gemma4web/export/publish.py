@@ -73,6 +73,9 @@ class Publication:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
+        except FileExistsError as error:
+            self._undo.remove(path)  # somebody else's file
+            raise self._explain(error) from None
         except OSError as error:
             raise self._explain(error) from None
 

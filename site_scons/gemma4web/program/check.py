@@ -311,9 +311,9 @@ def check(program: Program, *, name: str = "program") -> None:
     graph = program.graph
     try:
         _check_header(program)
-        _check_tensors(graph)
         _signature(graph, "input", graph.inputs, _inputs_of(graph), Storage.INPUT)  # X2
         _signature(graph, "output", graph.outputs, _outputs_of(graph), Storage.OUTPUT)  # X3
+        _check_tensors(graph)
         _check_flow(graph)
         _check_shards(program)
         _check_weights(program)
