@@ -1,4 +1,4 @@
-"""Reads HF safetensors checkpoints: one file or shards with an index, f32, bf16, f16 and integers, memory-mapped.
+"""Reads HF safetensors checkpoints: one file or shards with an index, f32, bf16, f16 and integers.
 
 The format: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}}, then the data without holes.
 """
@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -121,7 +120,7 @@ class Checkpoint:
         self.folder = folder
         self.files = checkpoint_files(folder)
         self._entries: dict[str, Entry] = {}
-        self._maps: dict[Path, mmap.mmap] = {}
+        self._open: dict[Path, BinaryIO] = {}
         for path in self.files:
             for name, entry in read_header(path).items():
                 if name in self._entries:
@@ -129,9 +128,9 @@ class Checkpoint:
                 self._entries[name] = entry
 
     def close(self) -> None:
-        for mapped in self._maps.values():
-            mapped.close()
-        self._maps.clear()
+        for stream in self._open.values():
+            stream.close()
+        self._open.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -161,10 +160,14 @@ class Checkpoint:
         return entry
 
     def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
-        if entry.file not in self._maps:
-            with entry.file.open("rb") as stream:
-                self._maps[entry.file] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(self._maps[entry.file], np.uint8, end - begin, begin)
+        if entry.file not in self._open:
+            self._open[entry.file] = entry.file.open("rb")
+        stream = self._open[entry.file]
+        stream.seek(begin)
+        data = stream.read(end - begin)
+        if len(data) != end - begin:
+            raise CheckpointError(f"{entry.file} ended at {entry.name}: it became shorter meanwhile", advice=_BROKEN)
+        return np.frombuffer(data, np.uint8)
 
     def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
         """Rows of a float tensor as f32 (bf16 and f16 widen exactly). NaN and infinity are refused."""

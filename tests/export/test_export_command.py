@@ -1,0 +1,324 @@
+"""``python -m gemma4web export`` from checkpoint to published folder, and everything that makes it refuse."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from micro_checkpoint import (
+    assistant_config,
+    assistant_tensors,
+    target_config,
+    target_tensors,
+    write_checkpoint,
+    write_pair,
+)
+
+from gemma4web import __main__ as command_line
+from gemma4web.errors import CheckpointError, ProgramError, PublishError
+from gemma4web.export.exporter import ExportOptions, export
+from gemma4web.export.folder import ModelFolder, load_weights, open_folder
+from gemma4web.files import sha256_file
+from gemma4web.program import ir
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def _run(pair: tuple[Path, Path], out: Path, *more: str, assistant: bool = True) -> int:
+    words = ["export", "--target", str(pair[0]), "--out", str(out), *more]
+    return command_line.main(words + (["--assistant", str(pair[1])] if assistant else []))
+
+
+def _copy(pair: tuple[Path, Path], to: Path) -> tuple[Path, Path]:
+    return shutil.copytree(pair[0], to / "target"), shutil.copytree(pair[1], to / "assistant")
+
+
+def test_folder(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """X14, X15: exactly the listed files, receipts that agree, sizes and roles."""
+    assert _run(micro_pair, tmp_path / "model", "--prefill-rows", "8", "--context", "64") == 0
+    assert str(tmp_path / "model") in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "model").iterdir()}
+    assert names == {"source.json", "model.json", "text_decoder.g4p", "k2_round.g4p",
+                     "target-00001-of-00001.safetensors", "assistant-00001-of-00001.safetensors"}
+    receipt = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert set(receipt["files"]) == names - {"model.json"}
+    assert receipt["source_sha256"] == sha256_file(tmp_path / "model" / "source.json")
+    assert receipt["methods"] == {
+        "text_decoder": {"program": "text_decoder.g4p", "shards": ["target-00001-of-00001.safetensors"]},
+        "k2_round": {"program": "k2_round.g4p",
+                     "shards": ["target-00001-of-00001.safetensors", "assistant-00001-of-00001.safetensors"]}}
+    assert {key: receipt[key] for key in ("schema", "weights", "prefill_rows", "context", "vocab", "bos_id", "stop_ids",
+                                          "tokenizer", "chat_template", "query_positions")} == {
+        "schema": 1, "weights": "f32", "prefill_rows": 8, "context": 64, "vocab": 64, "bos_id": 2, "stop_ids": [],
+        "tokenizer": None, "chat_template": None, "query_positions": "constant"}
+    assert receipt["architecture"]["target"]["layers"][3] == {
+        "type": "sliding_attention", "head_dim": 16, "intermediate": 64, "donor": 1}
+
+
+def test_source_receipt(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """X19 in its first form: every input file with size and hash, no path of this machine."""
+    _run(micro_pair, tmp_path / "model")
+    text = (tmp_path / "model" / "source.json").read_text()
+    source = json.loads(text)
+    assert source["inputs"]["assistant"]["files"]["model.safetensors"] == {
+        "bytes": (micro_pair[1] / "model.safetensors").stat().st_size,
+        "sha256": sha256_file(micro_pair[1] / "model.safetensors")}
+    assert set(source["inputs"]["target"]["files"]) == {"config.json", "model.safetensors"}
+    assert source["options"]["context"] == 256 and str(tmp_path) not in text and "/" not in text
+
+
+def test_two_exports_are_byte_equal(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        _run(micro_pair, tmp_path / name, "--weights", "q4")
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_plain_program_is_the_same_graph_with_and_without_assistant(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """X21: tensors, ops, shards and weights; only the source receipt's hash differs, as its inputs do."""
+    _run(micro_pair, tmp_path / "both")
+    _run(micro_pair, tmp_path / "alone", assistant=False)
+    both, alone = (open_folder(tmp_path / name).program(ir.TEXT_DECODER) for name in ("both", "alone"))
+    assert both.graph == alone.graph and both.weights == alone.weights and both.shards == alone.shards
+    assert open_folder(tmp_path / "alone").receipt["architecture"]["assistant"] is None
+    with pytest.raises(ProgramError, match="has no method k2_round"):
+        open_folder(tmp_path / "alone").program(ir.K2_ROUND)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F16"])
+def test_half_precision_input(tmp_path: Path, dtype: str) -> None:
+    """Widened exactly: the exported f32 weights are the stored values."""
+    pair = write_pair(tmp_path, dtype=dtype)
+    folder = open_folder(export(ExportOptions(target=pair[0], assistant=pair[1], out=tmp_path / "model")))
+    weights = load_weights(folder.program(ir.K2_ROUND), folder.path)
+    wanted = target_tensors()["model.embed_tokens.weight"]
+    found = weights["model.embed_tokens.weight"]
+    assert isinstance(found, np.ndarray) and found.dtype == np.float32
+    assert 0 < np.abs(found - wanted).max() < 0.01
+
+
+@pytest.mark.parametrize("prefix", ["model.", "model.language_model."])
+def test_prefixes_and_shards(tmp_path: Path, prefix: str) -> None:
+    """X22: text-only and multimodal names, one file or several; foreign tensors are ignored."""
+    tensors = target_tensors(prefix) | {"model.vision_tower.x": np.zeros((2, 2), np.float32)}
+    config: dict[str, Any] = {"model_type": "gemma4", "text_config": target_config()} if "language" in prefix else target_config()
+    target = write_checkpoint(tmp_path / "target", config, tensors, shards=3)
+    folder = open_folder(export(ExportOptions(target=target, out=tmp_path / "model", max_shard_bytes=60_000)))
+    program = folder.program(ir.TEXT_DECODER)
+    weights = load_weights(program, folder.path)
+    assert len(program.shards) > 2 and "model.vision_tower.x" not in weights
+    for name, values in target_tensors(prefix).items():
+        np.testing.assert_array_equal(weights[name], values)
+
+
+def test_unused_shared_layer_tensors_are_left_out(tmp_path: Path) -> None:
+    """Checkpoints may still hold keys and values of layers that share a cache."""
+    extra = {"model.layers.3.self_attn.k_proj.weight": np.full((16, 32), np.nan, np.float32)}
+    target = write_checkpoint(tmp_path / "target", target_config(), target_tensors() | extra)
+    folder = open_folder(export(ExportOptions(target=target, out=tmp_path / "model")))
+    assert "model.layers.3.self_attn.k_proj.weight" not in load_weights(folder.program(ir.TEXT_DECODER), folder.path)
+
+
+def test_q4_leaves_norms_and_ids_alone(micro_folders: dict[str, ModelFolder]) -> None:
+    """Every matrix is packed, gather tables, tied head and centroids included; vectors and the ordering are not."""
+    folder = micro_folders["q4"]
+    weights = load_weights(folder.program(ir.K2_ROUND), folder.path)
+    for name, shape in {**{k: v.shape for k, v in target_tensors().items()},
+                        **{"assistant." + k: v.shape for k, v in assistant_tensors().items()}}.items():
+        packed = not isinstance(weights[name], np.ndarray)
+        assert packed == (len(shape) == 2), name
+    assert isinstance(weights["assistant.masked_embedding.token_ordering"], np.ndarray)
+
+
+def test_stop_ids_reach_the_programs(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / "generation_config.json").write_text(json.dumps({"eos_token_id": [50, 1], "bos_token_id": 5}))
+    _run(pair, tmp_path / "model")
+    folder = open_folder(tmp_path / "model")
+    assert folder.receipt["stop_ids"] == [1, 50] and folder.receipt["bos_id"] == 5
+    assert folder.program(ir.K2_ROUND).stop_ids == folder.program(ir.TEXT_DECODER).stop_ids == (1, 50)
+
+
+def test_tokenizer_is_carried(tmp_path: Path) -> None:
+    """The fixture tokenizer has 4096 pieces: it travels with a model that large, and not with a smaller one."""
+    tokenizer = (FIXTURES / "tokenizer" / "tok4096.json").read_bytes()
+    config = {**target_config(), "vocab_size": 4096, "vocab_size_per_layer_input": 4096}
+    tensors = target_tensors()
+    for name in ("model.embed_tokens.weight", "model.embed_tokens_per_layer.weight"):
+        tensors[name] = np.tile(tensors[name], (64, 1))
+    target = write_checkpoint(tmp_path / "target", config, tensors)
+    (target / "tokenizer.json").write_bytes(tokenizer)
+    (target / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    folder = open_folder(export(ExportOptions(target=target, out=tmp_path / "model")))
+    assert (folder.receipt["tokenizer"], folder.receipt["chat_template"]) == ("tokenizer.json", "chat_template.jinja")
+    assert (folder.path / "tokenizer.json").read_bytes() == tokenizer
+    assert (folder.path / "chat_template.jinja").read_text() == "{{ messages }}"
+    small = write_checkpoint(tmp_path / "small", target_config(), target_tensors())
+    (small / "tokenizer.json").write_bytes(tokenizer)
+    with pytest.raises(CheckpointError, match="has 4096 pieces, the model's vocabulary 64"):
+        export(ExportOptions(target=small, out=tmp_path / "refused"))
+    (small / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json cannot be loaded"):
+        export(ExportOptions(target=small, out=tmp_path / "refused"))
+
+
+def _spoiled_tensor(folder: Path, name: str, values: np.ndarray | None) -> None:
+    tensors = target_tensors() if folder.name == "target" else assistant_tensors()
+    if values is None:
+        del tensors[name]
+    else:
+        tensors[name] = values
+    write_checkpoint(folder, target_config() if folder.name == "target" else assistant_config(), tensors)
+
+
+@pytest.mark.parametrize(("role", "name", "values", "message"), [
+    (0, "model.layers.2.mlp.up_proj.weight", None, "tensor model.layers.2.mlp.up_proj.weight is missing"),
+    (1, "pre_projection.weight", None, "tensor pre_projection.weight is missing"),
+    (1, "masked_embedding.token_ordering", None, "tensor masked_embedding.token_ordering is missing"),
+    (0, "model.embed_tokens.weight", None, "tensor model.language_model.embed_tokens.weight or"),
+    (0, "model.norm.weight", np.ones(31, np.float32), r"model.norm.weight has shape \[31\], wanted \[32\]"),
+    (0, "model.layers.0.self_attn.q_proj.weight", np.ones((16, 64), np.float32), r"shape \[16, 64\], wanted \[32, 32\]"),
+    (0, "model.norm.weight", np.full(32, np.nan, np.float32), "model.norm.weight holds a NaN or infinity"),
+    (1, "model.embed_tokens.weight", np.full((64, 32), np.inf, np.float32), "model.embed_tokens.weight holds a NaN"),
+    (1, "masked_embedding.token_ordering", np.zeros(64, np.int64), "is no permutation"),
+])
+def test_damaged_checkpoints(micro_pair: tuple[Path, Path], tmp_path: Path, role: int, name: str,
+                             values: np.ndarray | None, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The tensor is named, the exit code is that of a bad checkpoint, and nothing is left behind."""
+    pair = _copy(micro_pair, tmp_path)
+    _spoiled_tensor(pair[role], name, values)
+    before = sorted(tmp_path.iterdir())
+    assert _run(pair, tmp_path / "model") == CheckpointError.exit_code
+    errors = capsys.readouterr().err
+    assert re.search(message, errors) and "Traceback" not in errors
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_truncated_weights(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = _copy(micro_pair, tmp_path)
+    path = pair[0] / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert _run(pair, tmp_path / "model") == CheckpointError.exit_code
+    assert "the file is damaged or was not downloaded completely" in capsys.readouterr().err
+
+
+def test_q4_names_the_tensor_that_cannot_be_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """in % 32 != 0."""
+    config = {**target_config(), "intermediate_size": 40}
+    tensors = target_tensors()
+    for index, rows in enumerate((40, 40, 40, 80, 80)):
+        for part, shape in (("gate", (rows, 32)), ("up", (rows, 32)), ("down", (32, rows))):
+            tensors[f"model.layers.{index}.mlp.{part}_proj.weight"] = np.zeros(shape, np.float32)
+    target = write_checkpoint(tmp_path / "target", config, tensors)
+    assert command_line.main(["export", "--target", str(target), "--out", str(tmp_path / "m"), "--weights", "q4"]) == 6
+    assert "model.layers.0.mlp.down_proj.weight: 40 columns are no multiple of 32" in capsys.readouterr().err
+    assert not (tmp_path / "m").exists()
+
+
+def test_existing_destination(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """X16."""
+    (tmp_path / "model").mkdir()
+    assert _run(micro_pair, tmp_path / "model") == PublishError.exit_code
+    assert "model exists" in capsys.readouterr().err and not any((tmp_path / "model").iterdir())
+
+
+@pytest.mark.parametrize("options", [("--context", "0"), ("--context", "257"), ("--prefill-rows", "0"),
+                                     ("--prefill-rows", "513")])
+def test_options_out_of_range(micro_pair: tuple[Path, Path], tmp_path: Path, options: tuple[str, str],
+                              capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run(micro_pair, tmp_path / "model", *options) == 2
+    assert "UsageError" in capsys.readouterr().err and not (tmp_path / "model").exists()
+
+
+def test_input_that_changes_meanwhile(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pair = _copy(micro_pair, tmp_path)
+
+    def disturb(step: Any) -> None:
+        if step.name == "write weights" and step.total:
+            (pair[0] / "config.json").write_text((pair[0] / "config.json").read_text() + " ")
+
+    with pytest.raises(CheckpointError, match=r"config\.json changed during the export"):
+        export(ExportOptions(target=pair[0], out=tmp_path / "model"), disturb)
+    assert not (tmp_path / "model").exists() and not (tmp_path / ".model.partial").exists()
+
+
+def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    """X17: SIGINT in the middle of the weights; exit code of an interrupt, no folder, no debris."""
+    target = FIXTURES / "tiny-rand" / "target"
+    slow = ("import sys, time, gemma4web.export.shards as s; w = s._values\n"
+            "def slow(*a):\n for b in w(*a):\n  print('block', flush=True); time.sleep(0.2); yield b\n"
+            "s._values = slow; from gemma4web.__main__ import main; sys.exit(main(sys.argv[1:]))")
+    process = subprocess.Popen([sys.executable, "-c", slow, "export", "--target", str(target), "--out",
+                                str(tmp_path / "model")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "block\n"
+    assert (tmp_path / ".model.partial" / "source.json").exists()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in errors and "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_flipped_bits_in_a_published_folder(micro_folders: dict[str, ModelFolder], tmp_path: Path) -> None:
+    """V1 for a model folder: any flip in any file, a missing and an extra file are named."""
+    folder = shutil.copytree(micro_folders["q4"].path, tmp_path / "model")
+    for path in sorted(folder.iterdir()):
+        if path.name == "model.json":
+            continue
+        whole = path.read_bytes()
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 16
+        path.write_bytes(bytes(flipped))
+        with pytest.raises(PublishError, match=f"{path.name} differs from its receipt"):
+            open_folder(folder)
+        path.write_bytes(whole[:-1])
+        with pytest.raises(PublishError, match=f"{path.name} differs from its receipt"):
+            open_folder(folder)
+        path.write_bytes(whole)
+    (folder / "extra").write_text("")
+    with pytest.raises(PublishError, match=r"extra is not listed in model\.json"):
+        open_folder(folder)
+    (folder / "extra").unlink()
+    (folder / "k2_round.g4p").unlink()
+    with pytest.raises(PublishError, match="k2_round.g4p is missing"):
+        open_folder(folder)
+    (folder / "model.json").unlink()
+    with pytest.raises(PublishError, match="is not a published model"):
+        open_folder(folder)
+
+
+def test_shard_of_another_export_is_refused(micro_folders: dict[str, ModelFolder], tmp_path: Path) -> None:
+    program = micro_folders["f32"].program(ir.TEXT_DECODER)
+    name = program.shards[0].file
+    data = bytearray((micro_folders["f32"].path / name).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / name).write_bytes(bytes(data))
+    with pytest.raises(ProgramError, match="is not the shard that the program was made with"):
+        load_weights(program, tmp_path)
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command_line.main(["export", "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0
+    for option in ("--target", "--assistant", "--out", "--weights", "--prefill-rows", "--context", "--logits",
+                   "--query-positions", "--max-shard-bytes", "--name"):
+        assert option in text
+
+
+def test_command_line_without_or_with_a_wrong_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main([]) == 2 and command_line.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in command_line.COMMANDS)
+    assert command_line.main(["exprot"]) == 2
+    assert "no command 'exprot'" in capsys.readouterr().err
