@@ -26,7 +26,7 @@ RECEIPT_NAME: Final = "receipt.json"
 MODEL_FOLDER: Final = "model"
 RUNTIME_FOLDER: Final = "runtime"
 
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}$")]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]
 T = TypeVar("T")
 

@@ -23,7 +23,8 @@ LOG_SCHEMA: Final = 1
 
 WEB_FOLDER: Final = "web"
 VENDOR_LIST: Final = f"{WEB_FOLDER}/vendor.json"
-VENDOR_LOG: Final = "build/vendor.json"
+BUILD_FOLDER: Final = "build"
+VENDOR_LOG: Final = f"{BUILD_FOLDER}/vendor.json"
 _WEB_INTERNAL: Final = frozenset({"tests", "templates", "node_modules", "tsconfig.json", "vendor.json"})
 
 Kind = Literal["generate", "compile", "link", "vendor"]
@@ -159,7 +160,7 @@ def page_assets(root: Path) -> dict[str, str]:
     for entry in read_vendor_list(root / VENDOR_LIST):
         if entry.target in assets:
             raise PublishError(f"{VENDOR_LIST} wants {entry.target}, which is also a file of {WEB_FOLDER}/")
-        assets[entry.target] = f"build/{entry.target}"
+        assets[entry.target] = f"{BUILD_FOLDER}/{entry.target}"
     return assets
 
 
@@ -185,13 +186,13 @@ def copy_vendored(root: Path, node_modules: Path, toolchain: str) -> Action:
         if (fault := path_fault(entry.file) or path_fault(entry.target)) is not None:
             raise RecordError(f"{VENDOR_LIST}: {entry.file!r} -> {entry.target!r}: a path {fault}")
         try:
-            write_if_changed(root / "build" / entry.target, (node_modules / entry.package / entry.file).read_bytes())
+            write_if_changed(root / BUILD_FOLDER / entry.target, (node_modules / entry.package / entry.file).read_bytes())
         except FileNotFoundError:
             raise ToolchainError(f"the npm package {entry.package} has no file {entry.file}, "
                                  f"which {VENDOR_LIST} names") from None
     versions = {f"{entry.package}@{_version(node_modules / entry.package)}" for entry in entries}
     return write_action(root, kind="vendor", flags=sorted(versions), inputs=[VENDOR_LIST], log=VENDOR_LOG,
-                        outputs=[f"build/{entry.target}" for entry in entries], toolchain=toolchain)
+                        outputs=[f"{BUILD_FOLDER}/{entry.target}" for entry in entries], toolchain=toolchain)
 
 
 def _version(package: Path) -> str:
@@ -242,8 +243,8 @@ def _module(action: Action) -> ModuleFiles:
 def closure_faults(receipt: Receipt) -> list[str]:
     """Every gap in a receipt's graph, naming the file.
 
-    An input has to be a source or an output with the very same hash; no file is both or made twice; each variant is
-    linked once; an asset is a source or an output.
+    An input has to be a source or an output with the very same hash; no file is both or made twice; what lies in the
+    build folder is an output; each variant is linked once; an asset is a source or an output.
     """
     faults: list[str] = []
     made: dict[str, FileIdentity] = {}
@@ -253,6 +254,8 @@ def closure_faults(receipt: Receipt) -> list[str]:
                 faults.append(f"{path} is made by two actions")
             made[path] = entry
     faults += [f"{path} is both a source and an output" for path in receipt.sources if path in made]
+    faults += [f"{path} is in {BUILD_FOLDER}/, but no action made it" for path in receipt.sources
+               if path.startswith(f"{BUILD_FOLDER}/") and path not in made]
     known = {**receipt.sources, **made}
     for action in receipt.actions:
         name = ", ".join(action.outputs)

@@ -1,0 +1,240 @@
+"""Flags, exports, dependency files and the two compiler steps. Contract codes: P07, P11, P12, V7, V10, V14, R10."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemma4web import compile as steps
+from gemma4web.errors import CompileError
+from gemma4web.receipts import read_action
+from gemma4web.variants import VARIANTS, Variant
+
+IDENTITY = {"version": "1", "provider": {"kind": "webgpu_port", "sha256": "0" * 64}}
+PLAIN_WALL, PLAIN_PROFILE, MTP_WALL, _ = VARIANTS
+
+
+def setting(flags: tuple[str, ...], name: str) -> str:
+    found = [flag.partition("=")[2] for flag in flags if flag.startswith(f"-s{name}=")]
+    assert len(found) == 1, (name, found)
+    return found[0]
+
+
+def test_settings_merge_as_unions() -> None:
+    """P07: a list given twice is the union, never only the last one."""
+    merged = steps.merge_settings({"ENVIRONMENT": ("web",), "X": "1"}, {"ENVIRONMENT": ("node", "web"), "X": "1"})
+    assert merged == {"ENVIRONMENT": ("node", "web"), "X": "1"}
+
+
+@pytest.mark.parametrize("second", [{"X": "0"}, {"X": ("1",)}])
+def test_contradicting_settings_are_refused(second: dict[str, str]) -> None:
+    with pytest.raises(CompileError, match="setting X is given as '1' and as"):
+        steps.merge_settings({"X": "1"}, second)
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+@pytest.mark.parametrize("mode", steps.Mode)
+def test_every_module_has_the_contracted_settings(variant: Variant, mode: steps.Mode) -> None:
+    """R10: no entry, modularized, growable memory, the full export list; each list setting reaches emcc once."""
+    flags = steps.link_flags(variant, mode, ["g4_b", "g4_a"])
+    assert "--no-entry" in flags
+    assert setting(flags, "EXPORT_NAME") == variant.factory
+    assert setting(flags, "EXPORTED_FUNCTIONS") == "_g4_a,_g4_b"
+    assert setting(flags, "ENVIRONMENT") == "node,web,worker"
+    assert {"HEAPU8", "HEAP32", "UTF8ToString", "stringToUTF8"} <= set(setting(flags, "EXPORTED_RUNTIME_METHODS").split(","))
+    for name in ("MODULARIZE", "EXPORT_ES6", "ALLOW_MEMORY_GROWTH"):
+        assert setting(flags, name) == "1"
+    assert setting(flags, "FILESYSTEM") == "0"
+    assert ("--closure" in flags) == (mode is steps.Mode.RELEASE)
+    assert not [flag for flag in flags if "ASYNCIFY" in flag or "JSPI" in flag]
+
+
+def test_flags_hold_no_absolute_path() -> None:
+    """P12: what depends on the folder is no part of a recipe."""
+    for variant in VARIANTS:
+        for mode in steps.Mode:
+            for flag in (*steps.compile_flags(variant, mode), *steps.link_flags(variant, mode, ["g4_a"])):
+                assert not flag.removeprefix("-I").startswith("/"), flag
+
+
+def test_recipes_of_variants_are_distinct() -> None:
+    """V8: the four variants are compiled and linked differently."""
+    assert len({steps.compile_flags(variant, steps.Mode.RELEASE) for variant in VARIANTS}) == 4
+    assert len({steps.link_flags(variant, steps.Mode.RELEASE, ["g4_a"]) for variant in VARIANTS}) == 4
+
+
+def test_warnings_are_errors() -> None:
+    for mode in steps.Mode:
+        assert "-Werror" in steps.compile_flags(PLAIN_WALL, mode)
+        assert "-Werror" in steps.link_flags(PLAIN_WALL, mode, ["g4_a"])
+
+
+def test_defines() -> None:
+    assert steps.defines(MTP_WALL, steps.Mode.DEBUG) == ("GEMMA4_MTP=1", "GEMMA4_PROFILE=0")
+    assert steps.defines(PLAIN_PROFILE, steps.Mode.RELEASE, ["X=2"]) == \
+        ("GEMMA4_MTP=0", "GEMMA4_PROFILE=1", "NDEBUG=1", "X=2")
+    for bad in ("X", "1X=2", "GEMMA4_MTP=1"):
+        with pytest.raises(CompileError):
+            steps.defines(PLAIN_WALL, steps.Mode.RELEASE, [bad])
+
+
+def test_exports_are_read() -> None:
+    assert steps.read_exports("# head\ng4_b\n\ng4_a  # tail\n") == ("g4_b", "g4_a")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("g4_a\ng4_a\n", "exports.txt:2: g4_a is listed twice"), ("g4 a\n", "exports.txt:1: 'g4 a'"),
+    ("# none\n", "lists no function"), ("g4_a,g4_b\n", "'g4_a,g4_b' is not the name"),
+])
+def test_bad_exports_are_refused(text: str, said: str) -> None:
+    with pytest.raises(CompileError, match=said):
+        steps.read_exports(text)
+
+
+def test_depfile() -> None:
+    text = "build/a.o: runtime_cpp/src/a.cc \\\n  /opt/my\\ tools/x.h build/gen/k$$.h \\\n  runtime_cpp/src/b\\#.h\n"
+    assert steps.read_depfile(text) == ["runtime_cpp/src/a.cc", "/opt/my tools/x.h", "build/gen/k$.h",
+                                        "runtime_cpp/src/b#.h"]
+
+
+def test_project_inputs_leave_tools_out(tmp_path: Path) -> None:
+    root = tmp_path / "my project"
+    found = steps.project_inputs([
+        "runtime_cpp/src/gpu/../base/a.h", str(root / "build/gen/k.h"), "/usr/include/x.h", "build/plain-wall/x.h",
+        f"{root}-other/runtime_cpp/src/b.h", ".venv/include/y.h"], root)
+    assert found == {"runtime_cpp/src/base/a.h", "build/gen/k.h"}
+
+
+@pytest.mark.parametrize("export", ["export default createGemma4;", "export{createGemma4 as default};",
+                                    "export { createGemma4 as default };"])
+def test_glue_is_accepted(export: str) -> None:
+    steps.check_glue(f'x="gemma4.wasm";{export}', PLAIN_WALL)
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ('"gemma4.wasm"; export default createGemma4Mtp;', "does not export createGemma4 by default"),
+    ("export default createGemma4;", "does not ask for gemma4.wasm"),
+    ('"gemma4.wasm"; new WebAssembly.Suspending(f); export default createGemma4;', "can suspend"),
+])
+def test_glue_is_refused(text: str, said: str) -> None:
+    """V7, P02: another factory, another wasm, or a module that suspends is refused at the link."""
+    with pytest.raises(CompileError, match=said):
+        steps.check_glue(text, PLAIN_WALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """A stand-in for the tools: a shell script that plays em++."""
+
+    toolchain: SimpleNamespace
+    root: Path
+
+    def job(self, **changes: object) -> steps.ObjectJob:
+        fields = {"root": self.root, "variant": "plain-wall", "source": "runtime_cpp/src/a.cc",
+                  "output": "build/a.o", "flags": ("-Oz",), "defines": ("X=1",),
+                  "known_inputs": frozenset({"runtime_cpp/src/a.cc", "runtime_cpp/src/a.h"}), **changes}
+        return steps.ObjectJob(**fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def compiler(tmp_path: Path) -> Compiler:
+    root = tmp_path / "my dir ünï ✓"
+    script = tmp_path / "em++"
+    script.write_text("""#!/bin/sh
+echo "$@" >> calls
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -o) out="$2" ;;
+    -MF) dep="$2" ;;
+    -sEXPORT_NAME=*) factory="${1#*=}" ;;
+  esac
+  shift
+done
+mkdir -p "$(dirname "$out")"
+if [ -f fail ]; then echo "a.cc:3:1: error: $(cat fail)" >&2; exit 1; fi
+printf object > "$out"
+if [ -n "$dep" ]; then cp deps "$dep"; else
+  printf 'fetch("gemma4.wasm"); export default %s;' "$factory" > "$out"; printf wasm > "${out%.js}.wasm"
+fi
+""", encoding="utf-8")
+    script.chmod(0o755)
+    (root / "runtime_cpp/src").mkdir(parents=True)
+    (root / "runtime_cpp/src/a.cc").write_text('#include "a.h"\n', encoding="utf-8")
+    (root / "runtime_cpp/src/a.h").write_text("\n", encoding="utf-8")
+    (root / "runtime_cpp/src/events.js").write_text("//\n", encoding="utf-8")
+    (root / "runtime_cpp/exports.txt").write_text("g4_a\n", encoding="utf-8")
+    (root / "deps").write_text("build/a.o: runtime_cpp/src/a.cc runtime_cpp/src/a.h /usr/include/x.h\n", encoding="utf-8")
+    toolchain = SimpleNamespace(
+        emcc=(str(script),), em_cache=tmp_path / "cache", flatbuffers_include=tmp_path / "include",
+        provider=SimpleNamespace(port="some.port.py"), environment=lambda: {"PATH": os.environ["PATH"]})
+    return Compiler(toolchain=toolchain, root=root)
+
+
+def test_compile_writes_object_and_log(compiler: Compiler) -> None:
+    action = steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    assert set(action.inputs) == {"runtime_cpp/src/a.cc", "runtime_cpp/src/a.h"}
+    assert set(action.outputs) == {"build/a.o"}
+    assert action.defines == ["X=1"]
+    assert read_action(compiler.root / "build/a.o.json") == action
+    assert not (compiler.root / "build/a.o.d").exists()
+    call = (compiler.root / "calls").read_text(encoding="utf-8")
+    assert "--use-port=some.port.py" in call
+    assert f"-ffile-prefix-map={compiler.root}=." in call
+
+
+def test_compile_error_has_the_compilers_words(compiler: Compiler) -> None:
+    (compiler.root / "fail").write_text("no such type", encoding="utf-8")
+    with pytest.raises(CompileError, match=r"(?s)compiling runtime_cpp/src/a.cc for plain-wall.*a.cc:3:1: error: no such"):
+        steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    assert not (compiler.root / "build/a.o.json").exists()
+
+
+def test_unseen_include_is_refused(compiler: Compiler) -> None:
+    """P11: what the scanner missed would never trigger a rebuild."""
+    job = compiler.job(known_inputs=frozenset({"runtime_cpp/src/a.cc"}))
+    with pytest.raises(CompileError, match=r"includes runtime_cpp/src/a\.h, which the build does not see"):
+        steps.compile_object(job, compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+
+
+def link_job(compiler: Compiler, objects: tuple[str, ...] = ("build/a.o",)) -> steps.LinkJob:
+    return steps.LinkJob(
+        root=compiler.root, variant=PLAIN_WALL, objects=objects, libraries=("runtime_cpp/src/events.js",),
+        exports="runtime_cpp/exports.txt", output="build/gemma4.js", defines=(),
+        flags=steps.link_flags(PLAIN_WALL, steps.Mode.DEBUG, ["g4_a"]))
+
+
+def test_link_writes_module_and_log(compiler: Compiler) -> None:
+    steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    action = steps.link_module(link_job(compiler), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    assert set(action.outputs) == {"build/gemma4.js", "build/gemma4.wasm"}
+    assert set(action.inputs) == {"build/a.o", "runtime_cpp/src/events.js", "runtime_cpp/exports.txt"}
+    assert read_action(compiler.root / "build/gemma4.js.json") == action
+    assert "--use-port=some.port.py" in (compiler.root / "calls").read_text(encoding="utf-8").splitlines()[-1]
+    assert not list((compiler.root / "build").glob("*.rsp*"))
+
+
+def test_link_of_three_thousand_objects(compiler: Compiler) -> None:
+    """P12: the names travel in a response file, so that no limit of a command line is met."""
+    steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    names = []
+    log = (compiler.root / "build/a.o.json").read_bytes()
+    for number in range(3000):
+        name = f"build/an object with a rather long name, number {number}.o"
+        (compiler.root / name).write_text(str(number), encoding="utf-8")
+        (compiler.root / f"{name}.json").write_bytes(log)
+        names.append(name)
+    action = steps.link_module(link_job(compiler, tuple(names)), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    assert len(action.inputs) == 3002
+    assert len((compiler.root / "calls").read_text(encoding="utf-8").splitlines()[-1]) < 4000
+
+
+def test_objects_of_another_provider_are_refused(compiler: Compiler) -> None:
+    """P07 (c): compile and link must see the same provider; one clear error otherwise."""
+    steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    other = {**IDENTITY, "provider": {"kind": "emdawnwebgpu-port", "sha256": "1" * 64}}
+    with pytest.raises(CompileError, match="another toolchain or WebGPU provider"):
+        steps.link_module(link_job(compiler), compiler.toolchain, other)  # type: ignore[arg-type]

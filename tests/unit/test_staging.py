@@ -1,0 +1,401 @@
+"""Staging as one step, and verification of a staged bundle. Contract codes: X14, X18, V1, B2, P49, P50."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_case import Checkout, make_checkout, read_program, write_model_receipt
+
+from gemma4web import staging
+from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
+from gemma4web.files import dump_json, sha256_file
+from gemma4web.program import codec
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    monkeypatch.setattr(codec, "read", read_program)
+    return make_checkout(tmp_path / "checkout")
+
+
+def stage(checkout: Checkout, **options: Any) -> Any:
+    return staging.stage(checkout.root, checkout.receipt, checkout.model, checkout.bundle, **options)
+
+
+@pytest.fixture
+def staged(checkout: Checkout) -> Checkout:
+    stage(checkout)
+    return checkout
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def siblings(checkout: Checkout) -> list[str]:
+    return [path.name for path in checkout.bundle.parent.iterdir() if path.name.startswith(".bundle")]
+
+
+def test_staged_bundle_holds_what_it_claims(staged: Checkout) -> None:
+    assert staging.verify(staged.bundle) == []
+    assert siblings(staged) == []
+    assert "all as claimed" in staging.verify_or_raise(staged.bundle)
+    document = json.loads((staged.bundle / "manifest.json").read_bytes())
+    assert document["model"]["path"] == "model"
+    assert document["source_receipt"]["sha256"] == sha256_file(staged.receipt)
+
+
+def test_staging_twice_gives_equal_bytes(staged: Checkout) -> None:
+    before = content(staged.bundle)
+    stage(staged)
+    assert content(staged.bundle) == before
+
+
+def test_staging_replaces_the_whole_folder(staged: Checkout) -> None:
+    (staged.bundle / "left over.txt").write_text("x", encoding="utf-8")
+    stage(staged)
+    assert not (staged.bundle / "left over.txt").exists()
+
+
+def test_every_flipped_bit_is_named(staged: Checkout) -> None:
+    """V1: one bit in any file, receipts and manifest included."""
+    for path in sorted(staged.bundle.rglob("*")):
+        if path.is_dir():
+            continue
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        problems = staging.verify(staged.bundle)
+        assert problems, path
+        assert path.name in " ".join(problems), (path, problems)
+        path.write_bytes(data)
+    assert staging.verify(staged.bundle) == []
+
+
+def test_truncated_missing_extra_and_linked(staged: Checkout) -> None:
+    bundle = staged.bundle
+    (bundle / "app.js").write_bytes(b"")
+    (bundle / "run.html").unlink()
+    (bundle / "runtime/orphan.wasm").write_bytes(b"x")
+    (bundle / "empty").mkdir()
+    (bundle / "index.html").unlink()
+    (bundle / "index.html").symlink_to(staged.root / "web/index.html")
+    problems = "\n".join(staging.verify(bundle))
+    for line in ("app.js differs: 0 bytes", "run.html is missing", "runtime/orphan.wasm is extra", "empty is an extra",
+                 "index.html is not a regular file"):
+        assert line in problems
+
+
+def test_linked_folder_is_found(staged: Checkout) -> None:
+    """P49: a folder that leads out of the bundle."""
+    shutil.move(staged.bundle / "model", staged.root / "elsewhere")
+    (staged.bundle / "model").symlink_to(staged.root / "elsewhere")
+    assert "model is not a regular file" in staging.verify(staged.bundle)
+
+
+def rewrite_manifest(bundle: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """What someone does who edits a file and then makes the manifest agree with it."""
+    document = json.loads((bundle / "manifest.json").read_bytes())
+    change(document)
+    for path in document["files"]:
+        data = (bundle / path).read_bytes()
+        document["files"][path] = {"bytes": len(data), "sha256": sha256_file(bundle / path)}
+    for module in document["variants"].values():
+        for part in ("js", "wasm"):
+            module[part].update(document["files"][module[part]["path"]])
+    document["source_receipt"]["sha256"] = document["files"]["receipt.json"]["sha256"]
+    (bundle / "manifest.json").write_text(dump_json(document), encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["index.html", "runtime/gemma4.wasm", "runtime/gemma4_mtp.js"])
+def test_manifest_that_was_made_to_agree(staged: Checkout, name: str) -> None:
+    """The manifest alone proves nothing: its files are compared with what the receipt says was built."""
+    (staged.bundle / name).write_bytes(b"tampered")
+    rewrite_manifest(staged.bundle, lambda document: None)
+    assert staging.verify(staged.bundle) == [f"{name} is not the file that receipt.json says was built"]
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda d: d["toolchain"].update(emcc="9"), "the toolchain is not the one in receipt.json"),
+    (lambda d: d["provider"].update(kind="other"), "the provider is not the one in receipt.json"),
+    (lambda d: d["variants"]["plain-wall"]["recipe"]["flags"].append("-O3"), "the recipe of plain-wall is not"),
+    (lambda d: d["model"].update(name="bigger"), "`model` is not the content of model/model.json"),
+])
+def test_claims_that_the_receipts_contradict(staged: Checkout, change: Any, said: str) -> None:
+    rewrite_manifest(staged.bundle, change)
+    problems = staging.verify(staged.bundle)
+    assert len(problems) == 1
+    assert said in problems[0]
+
+
+def test_listed_stranger_is_found(staged: Checkout) -> None:
+    (staged.bundle / "stranger.js").write_bytes(b"x")
+    rewrite_manifest(staged.bundle, lambda d: d["files"].update({"stranger.js": {}}))
+    assert staging.verify(staged.bundle) == ["stranger.js comes neither from receipt.json nor from the model"]
+
+
+def test_edited_receipt_is_found(staged: Checkout) -> None:
+    path = staged.bundle / "receipt.json"
+    document = json.loads(path.read_bytes())
+    document["sources"]["runtime_cpp/src/a.cc"]["sha256"] = "0" * 64
+    path.write_text(dump_json(document), encoding="utf-8")
+    rewrite_manifest(staged.bundle, lambda d: None)
+    assert any("changed between the actions" in problem for problem in staging.verify(staged.bundle))
+
+
+def rewrite_model(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    document = json.loads((folder / "model.json").read_bytes())
+    change(document)
+    write_model_receipt(folder, document)
+
+
+def test_shard_of_another_export_is_found(checkout: Checkout) -> None:
+    """A program never meets weights that it was not made for, even if every receipt was made to agree."""
+    shard = checkout.model / "target-00001-of-00001.safetensors"
+    shard.write_bytes(b"TARGET")
+    rewrite_model(checkout.model, lambda d: d["files"][shard.name].update(sha256=sha256_file(shard)))
+    with pytest.raises(PublishError, match=r"target-00001-of-00001.safetensors is not the shard that model/\w+.g4p"):
+        stage(checkout)
+
+
+def test_program_of_another_method_is_found(checkout: Checkout) -> None:
+    """X1: the program that model.json names for a method is of that method."""
+    def swap(document: dict[str, Any]) -> None:
+        methods = document["methods"]
+        methods["text_decoder"]["program"], methods["k2_round"]["program"] = "k2_round.g4p", "text_decoder.g4p"
+    rewrite_model(checkout.model, swap)
+    with pytest.raises(PublishError, match="is a program of 'k2_round', wanted 'text_decoder'"):
+        stage(checkout)
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda d: d.pop("source_sha256"), "not bound to a source receipt"),
+    (lambda d: d.update(source_sha256="0" * 64), "not bound to a source receipt"),
+    (lambda d: d["files"].pop("source.json"), "not bound to a source receipt"),
+    (lambda d: d.update(schema=2), "not a model receipt of schema 1"), (lambda d: d.update(schema=True), "of schema 1"),
+    (lambda d: d.update(files=[]), "no valid `files`"), (lambda d: d.update(methods={}), "names no method"),
+    (lambda d: d["files"].update(x={"bytes": -1, "sha256": "0" * 64}), "no valid `files`"),
+    (lambda d: d["files"].update(x={"bytes": 1, "sha256": "0" * 63}), "no valid `files`"),
+    (lambda d: d["files"].update({"../x": {"bytes": 1, "sha256": "0" * 64}}), "no bundle may hold"),
+    (lambda d: d["files"].update({"x": {"bytes": 1, "sha256": "0" * 64}}), "exactly the files"),
+])
+def test_bad_model_receipts_are_refused(checkout: Checkout, change: Any, said: str) -> None:
+    """X18, P49, P50: an unbound or malformed model is never staged, and nothing is written."""
+    rewrite_model(checkout.model, change)
+    with pytest.raises((PublishError, RecordError), match=said):
+        stage(checkout)
+    assert not checkout.bundle.exists()
+    assert siblings(checkout) == []
+
+
+def test_unfinished_export_is_refused(checkout: Checkout) -> None:
+    """X15: no model receipt, not published."""
+    (checkout.model / "model.json").unlink()
+    with pytest.raises(PublishError, match=r"holds no model\.json: it is not a finished export"):
+        stage(checkout)
+
+
+def test_stranger_in_the_model_folder_is_refused(checkout: Checkout) -> None:
+    (checkout.model / "notes.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(PublishError, match=r"notes\.txt"):
+        stage(checkout)
+
+
+def test_no_source_receipt_no_staging(checkout: Checkout) -> None:
+    """X18."""
+    checkout.receipt.unlink()
+    with pytest.raises(PublishError, match="there is no source receipt"):
+        stage(checkout)
+    assert not checkout.bundle.exists()
+
+
+SOURCES = ("build/plain-wall/gemma4.wasm", "web/index.html", "build/model/target-00001-of-00001.safetensors")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_source_that_changed_is_never_staged(staged: Checkout, name: str) -> None:
+    before = content(staged.bundle)
+    (staged.root / name).write_bytes(b"tampered")
+    with pytest.raises(PublishError, match=f"{Path(name).name} is not the file that was built"):
+        stage(staged)
+    assert content(staged.bundle) == before
+    assert siblings(staged) == []
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_symbolic_links_are_refused(staged: Checkout, name: str) -> None:
+    """P49: even a link to the very same bytes."""
+    path = staged.root / name
+    path.rename(staged.root / "elsewhere")
+    path.symlink_to(staged.root / "elsewhere")
+    with pytest.raises(PublishError, match="is a symbolic link"):
+        stage(staged)
+
+
+def test_missing_source_and_odd_files(staged: Checkout) -> None:
+    path = staged.root / "web/index.html"
+    path.unlink()
+    with pytest.raises(PublishError, match=r"index\.html is missing"):
+        stage(staged)
+    path.mkdir()
+    with pytest.raises(PublishError, match=r"index\.html is not a regular file|Is a directory"):
+        stage(staged)
+
+
+def failing_write(monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseException) -> None:
+    """Makes the nth call that copies or writes fail, after it has written something."""
+    calls = 0
+    real_copy, real_write, real_swap = staging._copy, staging._write_new, staging._swap
+
+    def count(*arguments: Any, real: Callable[..., None]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            if real is real_copy:
+                (arguments[1] / "half written").parent.mkdir(parents=True, exist_ok=True)
+                (arguments[1] / "half written").write_bytes(b"half")
+            raise error
+        real(*arguments)
+
+    for name, real in (("_copy", real_copy), ("_write_new", real_write), ("_swap", real_swap)):
+        monkeypatch.setattr(staging, name, lambda *arguments, real=real: count(*arguments, real=real))
+
+
+STEPS = 3 + 8 + 1 + 6 + 2  # page, runtime, receipt, model, manifest and swap
+
+
+@pytest.mark.parametrize("nth", range(1, STEPS + 1))
+def test_full_disk_at_any_step(staged: Checkout, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """X14: whichever write meets the full disk, the old bundle stands byte for byte and nothing is left behind."""
+    before = content(staged.bundle)
+    failing_write(monkeypatch, nth, OSError(errno.ENOSPC, "No space left on device"))
+    with pytest.raises(PublishError, match="the disk is full while staging") as caught:
+        stage(staged)
+    assert "free some space" in caught.value.advice
+    monkeypatch.undo()
+    assert content(staged.bundle) == before
+    assert siblings(staged) == []
+
+
+@pytest.mark.parametrize("nth", [1, STEPS // 2, STEPS - 1, STEPS])
+def test_interrupt_at_a_step(staged: Checkout, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """X17: SIGINT rolls back and then propagates."""
+    before = content(staged.bundle)
+    failing_write(monkeypatch, nth, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        stage(staged)
+    monkeypatch.undo()
+    assert content(staged.bundle) == before
+    assert siblings(staged) == []
+
+
+def test_failure_leaves_no_first_bundle(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing_write(monkeypatch, STEPS - 1, OSError(errno.EACCES, "Permission denied"))
+    with pytest.raises(PublishError, match="Permission denied"):
+        stage(checkout)
+    assert not checkout.bundle.exists()
+    assert siblings(checkout) == []
+
+
+def test_second_rename_fails(staged: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundle that was moved aside comes back."""
+    before = content(staged.bundle)
+    real = Path.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        if self.name == ".bundle.staging":
+            raise OSError(errno.EIO, "Input/output error")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(PublishError, match="Input/output error"):
+        stage(staged)
+    monkeypatch.undo()
+    assert content(staged.bundle) == before
+    assert siblings(staged) == []
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_debris_of_a_kill_is_cleared(staged: Checkout, moved: bool) -> None:
+    before = content(staged.bundle)
+    previous = staged.bundle.with_name(".bundle.previous")
+    if moved:
+        staged.bundle.rename(previous)
+    else:
+        shutil.copytree(staged.bundle, previous)
+    (staged.bundle.with_name(".bundle.staging") / "half").mkdir(parents=True)
+    stage(staged)
+    assert content(staged.bundle) == before
+    assert siblings(staged) == []
+
+
+def test_bundle_that_is_no_folder(staged: Checkout) -> None:
+    shutil.rmtree(staged.bundle)
+    staged.bundle.write_text("mine", encoding="utf-8")
+    with pytest.raises(PublishError, match="is not a folder"):
+        stage(staged)
+    assert staged.bundle.read_text(encoding="utf-8") == "mine"
+
+
+def test_host_limits_are_checked_before_writing(checkout: Checkout) -> None:
+    """P48."""
+    with pytest.raises(UsageError, match="'geocities' is no known host"):
+        stage(checkout, host="geocities")
+    with (checkout.root / "web/big.bin").open("wb") as stream:
+        stream.truncate(26 << 20)
+    checkout.write_receipt()
+    with pytest.raises(PublishError, match=r"big\.bin has 27262976 bytes, cloudflare-pages serves at most"):
+        stage(checkout, host="cloudflare-pages")
+    assert not checkout.bundle.exists()
+
+
+def test_unpublishable_names_are_refused(checkout: Checkout) -> None:
+    """P49: what a host or file system would take for another name."""
+    for name in ("nul.js", "a b .", "App.js"):
+        path = checkout.root / "web" / name
+        path.write_text("x", encoding="utf-8")
+        checkout.write_receipt()
+        with pytest.raises(PublishError, match="cannot be published"):
+            stage(checkout)
+        path.unlink()
+
+
+def test_stamp_sees_sizes_and_times(staged: Checkout) -> None:
+    stamp = staged.root / "build/bundle.stamp.json"
+    assert not staging.is_untouched(staged.bundle, stamp)
+    staging.write_stamp(staged.bundle, stamp)
+    assert staging.is_untouched(staged.bundle, stamp)
+    os.utime(staged.bundle / "app.js", ns=(0, 0))
+    assert not staging.is_untouched(staged.bundle, stamp)
+    staging.write_stamp(staged.bundle, stamp)
+    (staged.bundle / "extra").write_bytes(b"")
+    assert not staging.is_untouched(staged.bundle, stamp)
+    stamp.write_text("{}", encoding="utf-8")
+    assert not staging.is_untouched(staged.bundle, stamp)
+
+
+def test_command(staged: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert staging.main_verify([str(staged.bundle)]) == 0
+    assert "all as claimed" in capsys.readouterr().out
+    (staged.bundle / "app.js").write_bytes(b"x")
+    assert staging.main_verify([str(staged.bundle)]) == VerifyError.exit_code
+    error = capsys.readouterr().err
+    assert "app.js differs" in error
+    assert "remedy: stage the bundle again" in error
+    assert staging.main_verify([str(staged.root / "none")]) == VerifyError.exit_code
+    assert "manifest.json cannot be read" in capsys.readouterr().err
+    assert staging.main_verify([]) == UsageError.exit_code
+    assert staging.main_verify(["--help"]) == 0
+
+
+def test_bundle_without_manifest_is_unpublished(staged: Checkout) -> None:
+    """X15 for bundles: the manifest is what makes the folder one."""
+    (staged.bundle / "manifest.json").unlink()
+    with pytest.raises(Gemma4WebError, match=r"manifest\.json"):
+        staging.verify_or_raise(staged.bundle)
