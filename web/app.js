@@ -157,6 +157,7 @@ async function client(found, decoding) {
       if (loaded?.client === fresh) loaded = null;
       showError(error);
     },
+    onFault: showError,
   });
   loaded = { decoding, client: fresh };
   view.status.textContent = 'Loading the model';

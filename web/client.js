@@ -25,13 +25,16 @@ export class Gemma4Client {
   /** @type {Gemma4Error | null} */ #ended = null;
   /** @type {Promise<void>} */ #ready;
   /** @type {(error: Gemma4Error) => void} */ #onEnded;
+  /** @type {(error: Gemma4Error) => void} */ #onFault;
 
   /**
    * @param {object} [options]
    * @param {(error: Gemma4Error) => void} [options.onEnded] told once when worker, module or GPU device is lost
+   * @param {(error: Gemma4Error) => void} [options.onFault] told of every error of the GPU that no request reports
    */
-  constructor({ onEnded = () => {} } = {}) {
+  constructor({ onEnded = () => {}, onFault = () => {} } = {}) {
     this.#onEnded = onEnded;
+    this.#onFault = onFault;
     this.#worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'gemma4' });
     const started = new Promise((resolve, reject) => {
       this.#open.set(0, { resolve, reject });
@@ -154,6 +157,9 @@ export class Gemma4Client {
       case 'failed': this.#take(reply.id)?.reject(Gemma4Error.fromPayload(reply.error)); return;
       case 'progress': this.#open.get(reply.id)?.onProgress?.(reply.progress); return;
       case 'tokens': this.#open.get(reply.id)?.onTokens?.(reply); return;
+      case 'fault':
+        this.#onFault(new Gemma4Error('runtime', `uncaught GPU error: ${reply.message}`));
+        return;
       case 'ended': this.#end(Gemma4Error.fromPayload(reply.error)); return;
       default: unknownMessage(reply);
     }

@@ -82,3 +82,19 @@ function isSoftware(adapter) {
   return info.isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render/i.test(
     `${info.architecture} ${info.device} ${info.description}`);
 }
+
+/**
+ * Reports every error that a device of this scope raises outside of its error scopes. The runtime fails its own request
+ * with such an error; this is for those that come when no request runs, which would else be lost on a worker's console.
+ * @param {(message: string) => void} report
+ */
+export function watchDevices(report) {
+  const adapters = /** @type {GPUAdapter | undefined} */ (/** @type {any} */ (globalThis).GPUAdapter?.prototype);
+  if (!adapters) return;
+  const requestDevice = adapters.requestDevice;
+  adapters.requestDevice = async function watched(...options) {
+    const device = await requestDevice.apply(this, options);
+    device.addEventListener('uncapturederror', (event) => report(event.error.message));
+    return device;
+  };
+}

@@ -58,7 +58,8 @@
  * @typedef {{type: 'tokens', id: number, tokens: number[], pieces: string[] | null, atMs: number}} TokensReply
  *   `pieces`: the text that each token completes; `atMs`: since the call
  * @typedef {{type: 'ended', error: import('./errors.js').ErrorPayload}} EndedReply device or module lost
- * @typedef {ReadyReply | DoneReply | FailedReply | ProgressReply | TokensReply | EndedReply} Reply
+ * @typedef {{type: 'fault', message: string}} FaultReply an error of the GPU that nobody waits for: results may be wrong
+ * @typedef {ReadyReply | DoneReply | FailedReply | ProgressReply | TokensReply | EndedReply | FaultReply} Reply
  */
 
 /**

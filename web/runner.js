@@ -56,7 +56,9 @@ function doing(what, percent = null) {
 async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
   doing('looking for a GPU');
   await probeGpu({ device: true });
-  const client = new Gemma4Client();
+  /** @type {Gemma4Error | null} */
+  let fault = null;
+  const client = new Gemma4Client({ onFault: (error) => { fault ??= error; } });
   try {
     const opened = await client.open({
       baseUrl: BASE_URL, variant, manifestSha256,
@@ -72,6 +74,7 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
     }
     doing('unloading');
     const objects = await client.unload();
+    if (fault) throw fault;
     return {
       variant, manifest_sha256: opened.manifestSha256, adapter: opened.adapter, load_ms: opened.loadMs, prompts: results,
       objects_after_unload: objects, conditions: conditions(),

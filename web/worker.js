@@ -4,7 +4,7 @@
  */
 
 import { Gemma4Error } from './errors.js';
-import { probeGpu } from './gpu.js';
+import { probeGpu, watchDevices } from './gpu.js';
 import { Manifest } from './manifest.js';
 import { unknownMessage } from './protocol.js';
 import { Gemma4Session } from './session.js';
@@ -193,4 +193,5 @@ function stray(thrown) {
   ended(error);
 }
 
+watchDevices((message) => post({ type: 'fault', message }));
 post({ type: 'ready' });

@@ -8,6 +8,7 @@ run, which the page must prove to have talked to.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -50,8 +51,8 @@ TELL_S: Final = 5.0
 DEADLINE_S: Final = 900.0
 RUNNER: Final = "run.html"
 
-# Chromium reports an uncaptured GPU error as a warning; these words stand in all of them.
-_GPU_WORDS: Final = ("WebGPU", "GPUDevice", "uncapturederror", "Dawn", "[Invalid", "validat", "out of memory", "Out of memory")
+# Chromium reports an uncaptured GPU error of a page as a warning, in these words.
+_GPU_WORDS: Final = ("While calling [", "WGSL", "WebGPU", "GPUDevice")
 
 
 class PageAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +221,7 @@ def run_variant(context: BrowserContext, server: BundleServer, variant: Variant,
     faults = Faults()
     faults.watch(page)
     try:
-        _open_runner(page, server)
+        _open_runner(page, server, faults)
         page.evaluate("request => window.gemma4web.start(request)", {
             "variant": variant.name, "manifest_sha256": bundle_sha256,
             "prompts": [msgspec.to_builtins(prompt) for prompt in prompts],
@@ -228,8 +229,10 @@ def run_variant(context: BrowserContext, server: BundleServer, variant: Variant,
         document = _await_result(page, faults, variant, deadline_s, progress)
     except BrowserError as error:
         raise BrowserError(f"{variant.name}: {error.args[0]}", advice=error.advice) from None
+    except PlaywrightError as error:
+        raise BrowserError("\n".join([f"{variant.name}: {error.message}", *dict.fromkeys(faults.found)])) from None
     finally:
-        if not page.is_closed():
+        with contextlib.suppress(PlaywrightError):
             page.close()
     result = _page_result(document, variant)
     if result.manifest_sha256 != bundle_sha256:
@@ -241,14 +244,19 @@ def run_variant(context: BrowserContext, server: BundleServer, variant: Variant,
     return result
 
 
-def _open_runner(page: Page, server: BundleServer) -> None:
+def _open_runner(page: Page, server: BundleServer, faults: Faults) -> None:
     response = page.goto(server.url + RUNNER, timeout=PAGE_LIMIT_MS)
     if response is None or not response.ok:
         raise BrowserError(f"{RUNNER} answered {response.status if response else 'nothing'}",
                            advice="stage the bundle again: `scons bundle`")
     if response.headers.get(NONCE_HEADER.lower()) != server.nonce:
         raise BrowserError("another server answered under this run's address", advice="run again")
-    page.wait_for_function("() => window.gemma4web !== undefined", timeout=PAGE_LIMIT_MS)
+    deadline = time.monotonic() + PAGE_LIMIT_MS / 1000
+    while not page.evaluate("() => window.gemma4web !== undefined"):
+        faults.check()
+        if time.monotonic() > deadline:
+            raise BrowserError(f"{RUNNER} is not ready after {PAGE_LIMIT_MS / 1000:.0f} s")
+        page.wait_for_timeout(POLL_S * 1000)
 
 
 def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None]) -> Any:

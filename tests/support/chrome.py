@@ -26,10 +26,10 @@ class Remote:
     """A Playwright object of the other thread. Calls go there; what they return comes back as plain data or a Remote."""
 
     def __init__(self, chrome: Chrome, target: Any) -> None:
-        self._chrome, self._target = chrome, target
+        self._chrome, self.target = chrome, target
 
     def __getattr__(self, name: str) -> Any:
-        found = self._chrome.call(lambda: getattr(self._target, name))
+        found = self._chrome.call(lambda: getattr(self.target, name))
         if callable(found):
             return lambda *words, **named: self._wrap(self._chrome.call(lambda: found(*words, **named)))
         return self._wrap(found)

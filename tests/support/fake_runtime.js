@@ -2,6 +2,7 @@
 // real growable wasm memory, but no GPU work. Tokens follow next = (31 * newest + 7 * position) % vocab. Some first ids
 // of a prompt make it fail in a way that a real one might:
 //   901 device lost   902 trap inside the export   903 abort   904 waits for cancel   905 refuses   906 trap in a callback
+//   907 an invalid GPU call   908 keeps an object after unload   909 one wrong token in MTP decoding   910 console error
 /* global WebAssembly */
 
 const MTP = '@DECODING@' === 'mtp';
@@ -22,6 +23,7 @@ async function createFake(options = {}) {
   let running = null;
   let shards = new Map();
   let objects = 0;
+  let leaked = 0;
   let alive = false;
 
   function zero() {
@@ -57,6 +59,11 @@ async function createFake(options = {}) {
   function refuse(message) {
     lastError = message;
     return -1;
+  }
+  async function invalidCall() {
+    const device = await (await navigator.gpu.requestAdapter()).requestDevice();
+    device.createBuffer({ size: 4, usage: 0xffff });
+    await device.queue.onSubmittedWorkDone();
   }
   const next = (token, position) => (31 * token + 7 * position) % VOCAB;
 
@@ -118,6 +125,7 @@ async function createFake(options = {}) {
       running = { request, cancelled: false };
       const job = running;
       let emitted = 0;
+      let complained = false;
       const finish = (reason) => {
         running = null;
         state.counters.emitted = emitted;
@@ -129,10 +137,14 @@ async function createFake(options = {}) {
           return;
         }
         if (ids[0] === 903) { options.onAbort?.('out of memory'); throw new WebAssembly.RuntimeError('Aborted(out of memory)'); }
+        if (ids[0] === 907 && emitted === 1 && !complained) { complained = true; invalidCall().then(turn); return; }
+        if (ids[0] === 908) leaked = 1;
+        if (ids[0] === 910 && emitted === 1) console.error('the stand-in complains');
         if (ids[0] === 906 && emitted > 1) throw new WebAssembly.RuntimeError('unreachable in a callback');
         if (job.cancelled) { finish('cancelled'); return; }
         if (ids[0] === 904 && emitted > 0) { setTimeout(turn, 5); return; }
         let batch = emitted === 0 ? [state.newest = next(state.newest, state.length - 1)] : step().emitted;
+        if (ids[0] === 909 && MTP && emitted > 0) batch = batch.map((token) => (token + 1) % VOCAB);
         const stop = batch.findIndex((token) => stops.has(token));
         const room = maxNew - emitted;
         const kept = batch.slice(0, Math.min(stop < 0 ? batch.length : stop, room));
@@ -174,7 +186,7 @@ async function createFake(options = {}) {
         kernels: [{ name: 'linear_f32', calls: 4, total_ns: 2000 }, { name: 'rms_norm', calls: 2, total_ns: 1000 }] }
       : { schema: 1, supported: false })),
     _g4_reset: (_h, request) => { state = { ...state, length: 0, newest: 0, counters: zero() }; done(request, {}); return 0; },
-    _g4_unload: (_h, request) => { objects = 0; done(request, {}); return 0; },
+    _g4_unload: (_h, request) => { objects = leaked; done(request, {}); return 0; },
     _g4_close: () => { alive = false; return 0; },
     _g4_objects: () => objects,
   };

@@ -1,0 +1,218 @@
+"""`scons run`'s browser run: what it records, and that whatever goes wrong fails it with its message (B5, P04, P56, P59)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gemma4web import browser as browser_module
+from gemma4web.browser import RunOptions, choose_variants, main, run_bundle, run_variant
+from gemma4web.chromium import Chromium, launch_flags, processes_of, runs_folder
+from gemma4web.errors import BrowserError, UsageError
+from gemma4web.files import sha256_file
+from gemma4web.record import Record, parse_prompts, read_record
+from gemma4web.serve import BundleHandler, BundleServer, serving
+from tests.browser.test_page_faults import MISSING_IMPORT
+from tests.browser.test_page_use import expected
+from tests.support.chrome import Chrome
+from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, flip, replace
+
+pytestmark = pytest.mark.browser
+
+PROMPTS = [{"id": "long", "tokens": [2, 17, 4, 99], "max_new_tokens": 24}, {"id": "one", "tokens": [5], "max_new_tokens": 1}]
+WASM = "runtime/gemma4.wasm"
+
+
+def run(bundle: Path, chromium: Chromium, prompts: list[dict[str, Any]] = PROMPTS, *, variants: str = "plain-wall",
+        deadline_s: float = 60, **options: Any) -> Record:
+    return run_bundle(bundle, parse_prompts(json.dumps(prompts).encode(), "p.json"), choose_variants(variants),
+                      RunOptions(chromium=chromium, deadline_s=deadline_s, **options))
+
+
+def one_variant(chrome: Chrome, bundle: Path, prompts: list[dict[str, Any]] = PROMPTS, *, deadline_s: float = 60,
+                handler: type[BundleHandler] = BundleHandler) -> None:
+    """`run_variant` of plain-wall in the browser that the tests share."""
+    plain, = choose_variants("plain-wall")
+    wanted = parse_prompts(json.dumps(prompts).encode(), "p.json").prompts
+    context = chrome.context()
+    try:
+        with serving(bundle, handler=handler) as server:
+            chrome.call(lambda: run_variant(context.target, server, plain, wanted, sha256_file(bundle / "manifest.json"),
+                                            deadline_s, lambda _: None))
+    finally:
+        context.close()
+
+
+@pytest.fixture
+def prompts_file(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.json"
+    path.write_text(json.dumps(PROMPTS))
+    return path
+
+
+def command(bundle: Path, chromium: Chromium, prompts: Path, out: Path, *more: str) -> list[str]:
+    return ["--bundle", str(bundle), "--prompts", str(prompts), "--record", str(out / "run.json"), "--report",
+            str(out / "report.html"), "--browser", str(chromium.executable), "--deadline", "60", *more]
+
+
+def test_all_four_variants_are_recorded(fake_bundle: Path, chromium: Chromium, prompts_file: Path, tmp_path: Path,
+                                        capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert main(command(fake_bundle, chromium, prompts_file, out)) == 0
+    record = read_record(out / "run.json")
+    assert record.bundle_sha256 == sha256_file(fake_bundle / "manifest.json")
+    assert record.prompts_sha256 == sha256_file(prompts_file)
+    assert record.adapter.software
+    assert [(r.variant, r.prompt_id) for r in record.runs] == [
+        (variant, prompt) for variant in ("plain-wall", "plain-profile", "mtp-wall", "mtp-profile") for prompt in ("long", "one")]
+    for item in record.runs:
+        assert item.tokens == expected(*{"long": ([2, 17, 4, 99], 24), "one": ([5], 1)}[item.prompt_id])
+        assert item.text is None
+        assert (item.profile is not None) == item.variant.endswith("profile")
+        assert (item.mtp is not None) == item.variant.startswith("mtp")
+        assert item.prefill_ms > 0
+        assert (item.decode_tokens_per_s > 0) == (len(item.tokens) > 1)
+    shown = capsys.readouterr().out
+    assert "MTP equals plain: yes, token for token" in shown
+    assert "software adapter: times are no GPU results" in shown
+    assert str(out / "report.html") in shown
+    assert "linear_f32" in (out / "report.html").read_text()
+
+
+def test_a_wrong_token_in_mtp_fails_the_run(fake_bundle: Path, chromium: Chromium, tmp_path: Path) -> None:
+    """R12: the difference is named, and no record of such a run is left."""
+    prompts = tmp_path / "p.json"
+    prompts.write_text(json.dumps([{"id": "mutant", "tokens": [909, 3], "max_new_tokens": 8}]))
+    with pytest.raises(BrowserError, match=r"(?s)MTP equals plain: NO.*'mutant'.*differ from token 1 on"):
+        main(command(fake_bundle, chromium, prompts, tmp_path / "out", "--variants", "plain-wall,mtp-wall"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("damage", "says"), [
+    pytest.param(lambda b: (b / WASM).unlink(), "gemma4.wasm is missing on the server", id="a-404"),
+    pytest.param(lambda b: replace(b, WASM, lambda d: d[:12], list_it=True), "gemma4.wasm could not be started", id="b-cut"),
+    pytest.param(lambda b: replace(b, WASM, lambda _: MISSING_IMPORT, list_it=True), "gemma4.wasm could not be started.*missing",
+                 id="c-import"),
+    pytest.param(lambda b: replace(b, WASM, flip(3)), "gemma4.wasm.*sha256", id="flipped"),
+    pytest.param(lambda b: (b / "run.html").unlink(), "run.html answered 404", id="no-runner"),
+    pytest.param(lambda b: (b / "runner.js").unlink(), "runner.js|window.gemma4web", id="no-runner-script"),
+    pytest.param(lambda b: (b / "worker.js").unlink(), "worker", id="no-worker"),
+    pytest.param(lambda b: edit_manifest(b, lambda m: m["variants"].pop("plain-wall")), "no variant", id="no-variant"),
+])
+def test_a_broken_bundle_fails_in_time(fake_bundle: Path, chrome: Chrome, tmp_path: Path, damage: Callable[[Path], None],
+                                       says: str) -> None:
+    """P04 a-c: an error that names the file, not a timeout."""
+    broken = copy_bundle(fake_bundle, tmp_path / "bundle")
+    damage(broken)
+    begin = time.monotonic()
+    with pytest.raises(BrowserError, match=f"(?s)plain-wall: .*({says})"):
+        one_variant(chrome, broken)
+    assert time.monotonic() - begin < 12
+
+
+def test_a_reset_connection_fails_the_run(fake_bundle: Path, chrome: Chrome) -> None:
+    """P04 d."""
+    handler = type("Handler", (BreakingHandler,), {"reset": frozenset({"gemma4.wasm"})})
+    with pytest.raises(BrowserError, match=r"(?s)gemma4\.wasm: the connection broke after"):
+        one_variant(chrome, fake_bundle, handler=handler)
+
+
+@pytest.mark.parametrize(("first", "says"), [
+    (901, "GPU device was lost"), (902, "the runtime stopped in generate"), (903, "the runtime aborted: out of memory"),
+    (905, "refused by the stand-in"), (906, "unreachable in a callback"),
+    (907, "uncaught GPU error: Value 65535 is invalid for WGPUBufferUsage"), (908, "1 GPU objects are still owned after unload"),
+    (910, "console error: the stand-in complains"), (1024, "the token id 1024, this model knows 0 to 1023"),
+])
+def test_what_goes_wrong_while_running_fails_the_run(fake_bundle: Path, chrome: Chrome, first: int, says: str) -> None:
+    with pytest.raises(BrowserError, match=says):
+        one_variant(chrome, fake_bundle, [{"id": "bad", "tokens": [first, 3], "max_new_tokens": 16}])
+
+
+def test_a_prompt_longer_than_the_context_fails_the_run(fake_bundle: Path, chrome: Chrome) -> None:
+    with pytest.raises(BrowserError, match="the prompt has 201 tokens, this model takes at most 200"):
+        one_variant(chrome, fake_bundle, [{"id": "long", "tokens": [7] * 201, "max_new_tokens": 1}])
+
+
+def test_text_without_a_tokenizer_fails_with_the_reason(fake_bundle: Path, chrome: Chrome) -> None:
+    with pytest.raises(BrowserError, match=r"(?s)exported without a tokenizer.*remedy: give the prompt as token ids"):
+        one_variant(chrome, fake_bundle, [{"id": "text", "text": "hello", "max_new_tokens": 1}])
+
+
+def test_a_page_that_hangs_meets_its_deadline(fake_bundle: Path, chrome: Chrome) -> None:
+    begin = time.monotonic()
+    with pytest.raises(BrowserError, match=r"(?s)no result after 4 s \(last: generating \"hang\"\).*--deadline"):
+        one_variant(chrome, fake_bundle, [{"id": "hang", "tokens": [904], "max_new_tokens": 9}], deadline_s=4)
+    assert time.monotonic() - begin < 30
+
+
+def test_a_renderer_that_crashes_fails_the_run(fake_bundle: Path, chrome: Chrome, tmp_path: Path) -> None:
+    broken = copy_bundle(fake_bundle, tmp_path / "bundle")
+    replace(broken, "runner.js", lambda data: data + b"\nsetTimeout(() => { location.href = 'chrome://crash'; }, 100);")
+    with pytest.raises(BrowserError):
+        one_variant(chrome, broken)
+
+
+def test_another_server_is_noticed(fake_bundle: Path, chrome: Chrome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P59: a stale server answers in our place; its nonce is not ours."""
+    monkeypatch.setattr(BundleServer, "nonce", property(lambda self: os.urandom(4).hex(), lambda self, value: None), raising=False)
+    with pytest.raises(BrowserError, match="another server answered"):
+        one_variant(chrome, fake_bundle)
+
+
+def test_a_gpu_run_on_a_software_adapter_is_refused(fake_bundle: Path, chromium: Chromium,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """B6, P53: silently falling back to the software adapter is a failure, not a result."""
+    monkeypatch.setattr(browser_module, "launch_flags", lambda *, gpu, extra: launch_flags(gpu=False, extra=extra))
+    with pytest.raises(BrowserError, match=r"a GPU was asked for, but the adapter is test fake \(software\)"):
+        run(fake_bundle, chromium, gpu=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing_behind(fake_bundle: Path, chromium: Chromium, tmp_path: Path, number: int) -> None:
+    """P56, with the real browser: no process, no folder, no port."""
+    prompts = tmp_path / "p.json"
+    prompts.write_text(json.dumps([{"id": "hang", "tokens": [904], "max_new_tokens": 9}]))
+    before = set(runs_folder().iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from gemma4web.browser import main; main(sys.argv[1:])",
+         *command(fake_bundle, chromium, prompts, tmp_path / "out", "--variants", "plain-wall")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if 'generating "hang"' in line:
+            break
+    own = [path for path in set(runs_folder().iterdir()) - before if f"run-{process.pid}-" in path.name]
+    assert len(own) == 1
+    assert processes_of(own[0]) != []
+    process.send_signal(number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=20)
+    assert process.returncode not in (None, 0)
+    assert processes_of(own[0]) == []
+    assert not own[0].exists()
+
+
+@pytest.mark.parametrize("names", ["", "plain", "plain-wall,plain-wall", "plain-wall,nothing"])
+def test_unknown_variants_are_refused(names: str) -> None:
+    with pytest.raises(UsageError, match="not a list without repetition of plain-wall"):
+        choose_variants(names)
+
+
+def test_what_is_no_bundle_is_refused_before_a_browser_starts(tmp_path: Path, chromium: Chromium) -> None:
+    with pytest.raises(UsageError, match="no staged bundle"):
+        run(tmp_path, chromium)
+
+
+def test_a_missing_browser_is_named(fake_bundle: Path, prompts_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no-chromium is no file"):
+        main(command(fake_bundle, Chromium(executable=tmp_path / "no-chromium"), prompts_file, tmp_path / "out"))
