@@ -29,6 +29,7 @@ from provider_probe import (
 )
 
 from gemma4web.chromium import RunningBrowser, launch_flags, launched
+from gemma4web.errors import ToolchainError
 from gemma4web.serve import serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.emcc]
@@ -53,10 +54,10 @@ def browser() -> Iterator[RunningBrowser]:
 
 @pytest.fixture(scope="module")
 def built(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The module of a build; each is made once, when first asked for."""
+    """The module of a build; each is tried once, when first asked for."""
     folder = tmp_path_factory.mktemp("probe")
     write_page(folder)
-    made: dict[str, Path] = {}
+    made: dict[str, Path | ToolchainError] = {}
 
     def build(name: str) -> Path:
         provider, mode = name.split("-")
@@ -65,8 +66,14 @@ def built(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory) -> Calla
             pytest.skip("no emdawnwebgpu package: set EMDAWNWEBGPU_PKG=")
         if name not in made:
             (folder / provider).mkdir(exist_ok=True)
-            made[name] = build_probe(compiler, port, mode, folder / provider)
-        return made[name]
+            try:
+                made[name] = build_probe(compiler, port, mode, folder / provider)
+            except ToolchainError as error:
+                made[name] = error
+        module = made[name]
+        if isinstance(module, ToolchainError):
+            raise module
+        return module
 
     return build
 
