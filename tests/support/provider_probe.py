@@ -65,9 +65,8 @@ class Compiler:
     def environment(self) -> dict[str, str]:
         return {**self.toolchain.environment(), "EM_CACHE": str(self.cache), "EM_FROZEN_CACHE": "0"}
 
-    def run(self, *words: str | Path, cwd: Path | None = None, **env: str) -> str:
-        return run([*self.toolchain.emcc, *words], env={**self.environment(), **env}, cwd=cwd, timeout_s=_COMPILE_S,
-                   what="em++")
+    def run(self, *words: str | Path, **env: str) -> str:
+        return run([*self.toolchain.emcc, *words], env={**self.environment(), **env}, timeout_s=_COMPILE_S, what="em++")
 
     def libraries(self) -> list[str]:
         """Names of the port libraries in the cache."""

@@ -31,7 +31,7 @@ LANGUAGE_NAMES: Final = {
 
 
 def without_comments(text: str) -> str:
-    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.S)
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
 
 
 def without_strings(text: str) -> str:
@@ -47,7 +47,7 @@ def declared_imports() -> dict[str, str]:
     body = without_comments(IMPORTS).split('extern "C" {', 1)[1]
     found: dict[str, str] = {}
     for result, name, parameters in re.findall(r"([\w ]+\*?)\s*\b(webgpu_port_\w+)\((.*?)\);", body.replace("[[noreturn]]", ""),
-                                               flags=re.S):
+                                               flags=re.DOTALL):
         types = [re.sub(r"\s+", " ", item).strip().rsplit(" ", 1)[0] for item in parameters.split(",") if item.strip()]
         found[name] = "".join(_letter(kind) for kind in [result.strip(), *types])
     return found
@@ -58,13 +58,13 @@ def _letter(kind: str) -> str:
 
 
 def signatures() -> dict[str, str]:
-    return dict(re.findall(r"^  (\w+)__sig: '(\w+)'", LIBRARY, flags=re.M))
+    return dict(re.findall(r"^  (\w+)__sig: '(\w+)'", LIBRARY, flags=re.MULTILINE))
 
 
 def parameter_counts() -> dict[str, int]:
     """Parameters of every function that the library defines under its own name."""
     found: dict[str, int] = {}
-    for name, parameters in re.findall(r"^  ((?:wgpu|webgpu_port_)\w+): \(([^)]*)\) =>", LIBRARY, flags=re.M):
+    for name, parameters in re.findall(r"^  ((?:wgpu|webgpu_port_)\w+): \(([^)]*)\) =>", LIBRARY, flags=re.MULTILINE):
         found[name] = len([item for item in parameters.split(",") if item.strip()])
     return found
 
@@ -76,7 +76,7 @@ def aliased() -> set[str]:
 
 def provided() -> set[str]:
     """Functions of the C API that a program can link with the port."""
-    in_cpp = {name for text in CPP.values() for name in re.findall(r"^\w[\w ]*\b(wgpu\w+)\([^;]*?\) \{", text, flags=re.M)}
+    in_cpp = {name for text in CPP.values() for name in re.findall(r"^\w[\w ]*\b(wgpu\w+)\([^;]*?\) \{", text, flags=re.MULTILINE)}
     return in_cpp | {name for name in parameter_counts() if name.startswith("wgpu")} | aliased()
 
 
@@ -96,7 +96,7 @@ def test_signatures_count_the_parameters() -> None:
 def test_every_function_depends_on_the_table() -> None:
     """A library function is stripped of what it does not name in its dependencies."""
     names = set(parameter_counts())
-    assert set(re.findall(r"^  (\w+)__deps: \['\$webgpuPort'\]", LIBRARY, flags=re.M)) == names
+    assert set(re.findall(r"^  (\w+)__deps: \['\$webgpuPort'\]", LIBRARY, flags=re.MULTILINE)) == names
 
 
 def test_names_of_webgpu_are_quoted() -> None:
@@ -106,6 +106,9 @@ def test_names_of_webgpu_are_quoted() -> None:
     keys = set(re.findall(r"[{,]\s*([A-Za-z_]\w*)\s*:", CODE.split("$webgpuPort: {", 1)[1]))
     shorthand = {"__deps", "__sig"}
     assert {key for key in keys if not key.startswith(("wgpu", "webgpu_port_"))} - OWN_NAMES - shorthand == set()
+    bare = {name for group in re.findall(r"\{\s*([a-z]\w*(?:,\s*[a-z]\w*)*)\s*[,}]", CODE) for name in re.split(r",\s*", group)}
+    bare |= set(re.findall(r"^\s+([a-z]\w*),$", CODE, flags=re.MULTILINE))
+    assert bare <= OWN_NAMES, bare - OWN_NAMES
 
 
 def test_no_view_of_memory_is_kept() -> None:
@@ -131,7 +134,7 @@ def test_limits_stand_in_one_order() -> None:
 
 
 def test_callback_kinds_are_the_ones_of_the_header() -> None:
-    kinds = {name: int(value) for name, value in re.findall(r"^  k(\w+) = (\d+),", IMPORTS, flags=re.M)}
+    kinds = {name: int(value) for name, value in re.findall(r"^  k(\w+) = (\d+),", IMPORTS, flags=re.MULTILINE)}
     used = {int(kind) for kind in re.findall(r"callBack\((\d),", CODE)}
     used |= {int(kind) for kind in re.findall(r"settle\(.*?\), (\d), ", CODE)}
     used |= {int(kind) for kind in re.findall(r"settle\(\w+, (\d), ", CODE)}
