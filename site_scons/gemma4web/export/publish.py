@@ -34,7 +34,7 @@ class Publication:
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination.absolute()
-        self.partial = self.destination.with_name(f".{self.destination.name}.partial")
+        self.partial = self.destination.parent / f".{self.destination.name}.partial"
         self._undo: list[Path] = []
         self._committed = False
 
