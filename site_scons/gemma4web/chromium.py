@@ -179,9 +179,13 @@ def launched(chromium: Chromium, flags: Sequence[str], *, start_limit_s: float =
 def _start(chromium: Chromium, flags: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
     argv = [os.fspath(chromium.executable), *flags, f"--user-data-dir={folder / 'profile'}",
             "--remote-debugging-port=0", "about:blank"]
+    # Its own temporary files lie in the run's folder too: a killed browser does not remove them.
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    env = {**os.environ, **_ENVIRONMENT, **chromium.env, "TMPDIR": os.fspath(temporary)}
     try:
         with log.open("wb") as stream:
-            return subprocess.Popen(argv, env={**os.environ, **_ENVIRONMENT, **chromium.env}, stdin=subprocess.DEVNULL,
+            return subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL,
                                     stdout=stream, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True)
     except OSError as error:
         raise BrowserError(f"{chromium.executable} cannot be started: {error.strerror}",
