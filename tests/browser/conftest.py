@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.support.chrome import Chrome, Remote
+from tests.support.fake_bundle import make_fake_bundle
 
 from gemma4web.chromium import Chromium
 from gemma4web.files import load_json
 from gemma4web.serve import BundleServer, serving
 from gemma4web.toolchain import load_browser
-from tests.support.chrome import Chrome, Remote
-from tests.support.fake_bundle import make_fake_bundle
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = REPOSITORY / "build"

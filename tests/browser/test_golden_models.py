@@ -14,6 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
+from tests.browser.conftest import REPOSITORY
+from tests.support.chrome import Chrome
+from tests.support.models import ModelPage, Pass, bundle_with, opened
 
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.oracle import mutant_folder
@@ -22,9 +25,6 @@ from gemma4web.oracle.model import PlainModel, RoundModel
 from gemma4web.oracle.ops import Array
 from gemma4web.oracle.weights import Model, from_checkpoint
 from gemma4web.program import mutants
-from tests.browser.conftest import REPOSITORY
-from tests.support.chrome import Chrome
-from tests.support.models import ModelPage, Pass, bundle_with, opened
 
 pytestmark = [pytest.mark.browser, pytest.mark.emcc]
 

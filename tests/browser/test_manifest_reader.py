@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.chrome import Chrome
 
 from gemma4web.errors import Gemma4WebError
 from gemma4web.manifest import parse
 from gemma4web.serve import serving
-from tests.support.chrome import Chrome
 
 pytestmark = pytest.mark.browser
 

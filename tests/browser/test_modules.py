@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-
-from gemma4web.serve import BundleServer, serving
-from gemma4web.variants import VARIANTS, Variant
 from tests.support.chrome import Chrome, Remote
 from tests.support.fake_bundle import WEB
 from tests.support.models import ModelPage, opened
 from tests.support.sites import copy_bundle, edit_manifest, flip, replace
+
+from gemma4web.serve import BundleServer, serving
+from gemma4web.variants import VARIANTS, Variant
 
 pytestmark = [pytest.mark.browser, pytest.mark.emcc]
 

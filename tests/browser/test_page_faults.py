@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-
-from gemma4web.serve import serving
 from tests.support.chrome import Remote
 from tests.support.sites import breaking, copy_bundle, edit_manifest, flip, replace
+
+from gemma4web.serve import serving
 
 pytestmark = pytest.mark.browser
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.chrome import Remote
 
 from gemma4web.serve import BundleServer
-from tests.support.chrome import Remote
 
 pytestmark = pytest.mark.browser
 
@@ -41,7 +41,7 @@ def test_each_lack_has_its_own_message_and_remedy(context: Remote, fake_site: Bu
 def test_the_worker_checks_for_itself(context: Remote, fake_site: BundleServer) -> None:
     """Some browsers have WebGPU in pages and not in workers; init scripts do not reach workers, so its code is changed."""
     context.route("**/gpu.js", lambda route: route.fulfill(
-        body=route.fetch().text().replace("export async function probeGpu(", f"if (typeof document === 'undefined') {{ "
+        body=route.fetch().text().replace("export async function probeGpu(", "if (typeof document === 'undefined') { "
                                           "Object.defineProperty(WorkerNavigator.prototype, 'gpu', { get: () => undefined }); }\n"
                                           "export async function probeGpu("), content_type="text/javascript"))
     page = context.new_page()

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.fake_bundle import CONTEXT, VOCAB, make_fake_bundle
 
 from gemma4web.serve import BundleServer, serving
-from tests.support.fake_bundle import CONTEXT, VOCAB, make_fake_bundle
 
 pytestmark = pytest.mark.browser
 

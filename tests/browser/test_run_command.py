@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser.test_page_faults import MISSING_IMPORT
+from tests.browser.test_page_use import expected
+from tests.support.chrome import Chrome
+from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, flip, replace
 
 from gemma4web import browser as browser_module
 from gemma4web.browser import RunOptions, choose_variants, main, run_bundle, run_variant
@@ -22,10 +26,6 @@ from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.record import Record, parse_prompts, read_record
 from gemma4web.serve import BundleHandler, BundleServer, serving
-from tests.browser.test_page_faults import MISSING_IMPORT
-from tests.browser.test_page_use import expected
-from tests.support.chrome import Chrome
-from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, flip, replace
 
 pytestmark = pytest.mark.browser
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.chrome import Chrome
 from tokenizers import Tokenizer
 
 from gemma4web.serve import BundleServer
-from tests.support.chrome import Chrome
 
 pytestmark = pytest.mark.browser
 

@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.support.fake_bundle import WEB
 
 SOURCES = sorted(WEB.glob("*.js"))

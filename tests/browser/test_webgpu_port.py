@@ -23,6 +23,7 @@ from provider_probe import (
     build_probe,
     make_compiler,
     providers,
+    run_case_and_crash,
     run_cases,
     set_up_toolchain,
     write_page,
@@ -159,6 +160,16 @@ def test_misuse_stops_the_module_with_its_reason(run_in_page: Run, case: str, wo
     found = run_in_page("webgpu_port-closure", (case,), limit_ms=3000)
     assert not found[case]["passed"]
     assert any(words in error for error in found["page errors"]), found
+
+
+@pytest.mark.parametrize("build", ["webgpu_port-closure", "emdawnwebgpu-closure"])
+def test_a_crash_of_the_gpu_process_is_a_loss_with_its_reason(built: Callable[[str], Path], build: str) -> None:
+    """P23: what was waited for settles, and the loss is told apart from a destroyed device."""
+    module = built(build)
+    with (launched(set_up_chromium(), launch_flags(gpu=os.environ.get("GEMMA4WEB_GPU") == "1")) as running,
+          serving(module.parents[1]) as server):
+        answer = run_case_and_crash(running, server.url, module.relative_to(module.parents[1]).as_posix())["crash"]
+    assert answer["passed"], answer["detail"]
 
 
 def test_every_handle_is_given_back(run_in_page: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -103,6 +104,12 @@ def make_checkout(root: Path) -> Checkout:
     checkout = Checkout(root=root)
     checkout.write_receipt()
     return checkout
+
+
+def copy_checkout(checkout: Checkout, root: Path) -> Checkout:
+    """The same checkout in another folder; nothing in it knows where it lies."""
+    shutil.copytree(checkout.root, root)
+    return Checkout(root=root)
 
 
 def make_model(folder: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tests.support.chrome import Chrome, Remote
+from tests.support.sites import copy_bundle
 
 from gemma4web.files import dump_json, sha256_file
 from gemma4web.serve import serving
-from tests.support.chrome import Chrome, Remote
-from tests.support.sites import copy_bundle
 
 Array = npt.NDArray[np.float64]
 

@@ -18,6 +18,16 @@ function replaceGpu(value) {
   Object.defineProperty(navigator, 'gpu', {value, configurable: true});
 }
 
+/** Devices that this page was given; a runner waits for the first. */
+function watchDevices(counts) {
+  const request = GPUAdapter.prototype.requestDevice;
+  GPUAdapter.prototype.requestDevice = async function (...words) {
+    const device = await request.apply(this, words);
+    counts.devices++;
+    return device;
+  };
+}
+
 let destroyedDevices = 0;
 function countObjects() {
   const destroy = GPUDevice.prototype.destroy;
@@ -81,5 +91,6 @@ if (globalThis.window === undefined) {
     }
   };
 } else {
-  window.providerPage = {run, runInWorker, describe};
+  window.providerPage = {run, runInWorker, describe, devices: 0};
+  if (globalThis.GPUAdapter) watchDevices(window.providerPage);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Error, Page, sync_playwright
 
 from gemma4web.chromium import RunningBrowser, bounded
 from gemma4web.errors import ToolchainError
@@ -118,6 +119,27 @@ def build_probe(compiler: Compiler, port: str, mode: str, folder: Path, extra: S
 def write_page(folder: Path) -> None:
     shutil.copy(CHECKOUT / "tests/support/provider_page.js", folder / "provider_page.js")
     (folder / "index.html").write_text(_INDEX, encoding="utf-8")
+
+
+def run_case_and_crash(running: RunningBrowser, url: str, module: str) -> dict[str, Any]:
+    """The answer of the case ``crash``: the browser's GPU process is made to crash while it waits."""
+    job = {"module": f"./{module}", "cases": ["crash"], "limitMs": _CASE_MS, "settleMs": _SETTLE_MS}
+
+    def work() -> dict[str, Any]:
+        with sync_playwright() as driver:
+            browser = driver.chromium.connect_over_cdp(running.endpoint)
+            page = browser.new_page()
+            page.goto(url)
+            page.wait_for_function("window.providerPage")
+            page.evaluate("(job) => { window.crashed = providerPage.run(job); }", job)
+            page.wait_for_function("providerPage.devices > 0")
+            # The command kills the process that would answer it, so nothing waits for an answer.
+            with contextlib.suppress(Error):
+                browser.new_browser_cdp_session().send("Browser.crashGpuProcess")
+            answers: dict[str, Any] = page.evaluate("window.crashed")
+        return answers
+
+    return bounded(work, deadline_s=_PAGE_S, what="the provider probe", kill=running.kill)
 
 
 def run_cases(running: RunningBrowser, url: str, module: str, cases: Sequence[str], *, worker: bool = False,

@@ -234,6 +234,19 @@ void StartReleased(Bench* bench) {
   wgpuDeviceRelease(bench->device);
 }
 
+// crash: the GPU process dies under the device. The loss has another reason than destruction, and a map that is asked for
+// afterwards still settles.
+
+void StartCrash(Bench* bench) {
+  bench->readback = MakeBuffer(bench, "readback", kBytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
+  bench->on_lost = [](Bench* b) {
+    MapForReading(b, b->readback, kBytes, [](Bench* settled, bool ok) {
+      Close(settled, !ok && settled->lost_count == 1 && settled->lost_reason == WGPUDeviceLostReason_Unknown,
+            "reason " + std::to_string(settled->lost_reason) + ", map status " + std::to_string(settled->step));
+    });
+  };
+}
+
 // timestamps: a pass with its own pair of queries, resolved and read.
 
 void StartTimestamps(Bench* bench) {
@@ -481,6 +494,7 @@ constexpr Case kCases[] = {
     {"pipeline_error", StartPipelineError, nullptr},
     {"lost", StartLost, nullptr},
     {"released", StartReleased, nullptr},
+    {"crash", StartCrash, nullptr},
     {"timestamps", StartTimestamps, [](Bench* b) { b->features.push_back(WGPUFeatureName_TimestampQuery); }},
     {"growth", StartGrowth, nullptr},
     {"mapped_write", StartMappedWrite, nullptr},

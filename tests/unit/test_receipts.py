@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_case import IDENTITY, Checkout, make_checkout, put
+from bundle_case import IDENTITY, Checkout, copy_checkout, make_checkout, put
 
 from gemma4web import receipts
 from gemma4web.errors import Gemma4WebError, PublishError, RecordError, ToolchainError
@@ -16,9 +16,14 @@ from gemma4web.files import dump_json
 from gemma4web.manifest import encode
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return make_checkout(tmp_path_factory.mktemp("template") / "checkout")
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
-    return make_checkout(tmp_path / "checkout")
+def checkout(template: Checkout, tmp_path: Path) -> Checkout:
+    return copy_checkout(template, tmp_path / "checkout")
 
 
 def test_receipt_closes_the_graph(checkout: Checkout) -> None:

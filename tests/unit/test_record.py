@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.sample_record import sample_record
 
 from gemma4web.errors import RecordError, UsageError
 from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.record import parse_prompts, parse_record, read_prompts, read_record, write_record
-from tests.support.sample_record import sample_record
 
 Edit = Callable[[dict[str, Any]], object]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.sample_record import sample_record
 
 from gemma4web.errors import UsageError
 from gemma4web.record import Profile, Record, parse_record
 from gemma4web.report import chart_of, comparisons, render_report, variant_charts, write_report
 from gemma4web.summary import SOFTWARE_LABEL, mtp_mismatches
-from tests.support.sample_record import sample_record
 
 MANIFEST: dict[str, Any] = {
     "model": {"name": "tiny", "weights": "f32", "vocab": 1024, "context": 256, "prefill_rows": 64},

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_case import Checkout, make_checkout, read_program, write_model_receipt
+from bundle_case import Checkout, copy_checkout, make_checkout, read_program, write_model_receipt
 
 from gemma4web import staging
 from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
@@ -19,10 +19,15 @@ from gemma4web.files import dump_json, sha256_file
 from gemma4web.program import codec
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return make_checkout(tmp_path_factory.mktemp("template") / "checkout")
+
+
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+def checkout(template: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setattr(codec, "read", read_program)
-    return make_checkout(tmp_path / "checkout")
+    return copy_checkout(template, tmp_path / "checkout")
 
 
 def stage(checkout: Checkout, **options: Any) -> Any:
