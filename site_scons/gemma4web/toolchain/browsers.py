@@ -65,7 +65,7 @@ def installed_browsers() -> Iterator[tuple[Path, str]]:
 def find_browser(named: Path | None, pins: Pins, cache: Path, progress: SetUpProgress) -> Browser:
     """The first browser that starts. One that was named must; others that fail are passed over with a line.
 
-    Call it under the cache's lock. Raises ToolchainError, FetchError.
+    Raises ToolchainError, FetchError.
     """
     least = pins.minimum["chromium"]
     if named is not None:

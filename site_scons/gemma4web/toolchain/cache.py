@@ -41,7 +41,7 @@ def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float 
     The kernel drops the lock when its holder ends, however it ends, so nothing stale can block.
     Raises ToolchainError when the cache cannot be written or the lock is not free in time.
     """
-    path = cache / f"{name}.lock"
+    path = cache / f".{name}.lock"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -66,7 +66,7 @@ def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float 
                     advice="wait for the other build, or set GEMMA4WEB_CACHE to another folder",
                 )
             if not said:
-                progress.line(f"another set-up is working on {cache} ({name}); waiting for it")
+                progress.line(f"another set-up is making {cache / name}; waiting for it")
                 said = True
             time.sleep(_LOCK_POLL_S)
         yield
@@ -93,22 +93,28 @@ def ensure_folder(
     inputs: dict[str, Any],
     build: Callable[[Path], None],
     finish: Callable[[Path], dict[str, Any]],
+    progress: SetUpProgress,
 ) -> dict[str, Any]:
-    """Makes ``folder`` once, and returns the facts of its stamp. Call it under the cache's lock.
+    """Makes ``folder`` once, under its own lock, and returns the facts of its stamp.
 
     ``build`` fills a temporary sibling, which is renamed to ``folder``; ``finish`` then tries the result in its final
-    place and returns the facts; the stamp comes last. A leftover of an interrupted set-up is removed first.
+    place and returns the facts; the stamp comes last. A leftover of an interrupted set-up is removed first. A folder
+    that is complete costs no lock. Raises what the two raise, and ToolchainError when the lock cannot be had.
     """
     facts = read_stamp(folder, inputs)
     if facts is not None:
         return facts
-    temporary = folder.with_name(f".{folder.name}.partial")
-    for leftover in (temporary, folder):
-        if leftover.exists():
-            shutil.rmtree(leftover)
-    temporary.mkdir(parents=True)
-    build(temporary)
-    temporary.rename(folder)
-    facts = finish(folder)
-    write_stamp(folder, inputs, facts)
+    with locked(folder.parent, folder.name, progress):
+        facts = read_stamp(folder, inputs)
+        if facts is not None:
+            return facts
+        temporary = folder.with_name(f".{folder.name}.partial")
+        for leftover in (temporary, folder):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        temporary.mkdir(parents=True)
+        build(temporary)
+        temporary.rename(folder)
+        facts = finish(folder)
+        write_stamp(folder, inputs, facts)
     return facts

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,17 +151,19 @@ class AptRoot:
         raise FetchError(f"apt downloaded no archive of {name} {version} into {self.archives}")
 
 
-def open_apt_root(parent: Path, candidates: Sequence[Sequence[AptSource]], progress: SetUpProgress) -> AptRoot:
+def open_apt_root(
+    parent: Path, name: str, candidates: Sequence[Sequence[AptSource]], progress: SetUpProgress,
+) -> AptRoot:
     """The first candidate list of sources that apt accepts. Raises FetchError with every mirror's failure."""
     if not candidates:
         raise no_mirror()
     failures: list[str] = []
     for sources in candidates:
         key = sha256_bytes("\n".join(source.deb822() for source in sources).encode())[:12]
-        root = AptRoot(parent / f"apt-{key}", sources)
-        names = ", ".join(dict.fromkeys(source.suite for source in sources))
+        root = AptRoot(parent / f"apt-{name}-{key}", sources)
+        suites = ", ".join(dict.fromkeys(source.suite for source in sources))
         try:
-            with step(progress, f"reading the package index of Debian {names}"):
+            with step(progress, f"reading the package index of Debian {suites}"):
                 root.update()
             return root
         except FetchError as error:
@@ -179,17 +179,3 @@ def unpack(files: Sequence[Path], folder: Path, progress: SetUpProgress, title: 
         for path in files:
             run(["dpkg-deb", "--extract", path, folder], error=FetchError, what=f"unpacking {path.name}", timeout_s=600.0)
             done += 1
-
-
-def space_free_name(path: Path) -> Path:
-    """A temporary symbolic link to ``path`` without spaces, for programs that split words; the caller removes it."""
-    link = Path(tempfile.mkdtemp(prefix="gemma4web-")) / "link"
-    link.symlink_to(path)
-    return link
-
-
-def can_run(program: Path, *words: str, timeout_s: float = 30.0) -> bool:
-    try:
-        return subprocess.run([program, *words], capture_output=True, timeout=timeout_s, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False

@@ -22,7 +22,7 @@ from gemma4web.files import sha256_bytes, sha256_file, write_atomic
 from gemma4web.pins import Version, parse_version, version_text
 from gemma4web.process import run
 from gemma4web.toolchain.cache import ensure_folder
-from gemma4web.toolchain.model import search_path
+from gemma4web.toolchain.model import hash_files, search_path
 from gemma4web.toolchain.progress import SetUpProgress, folder_bytes, step
 
 CONFIG_NAME: Final = "em_config.py"
@@ -72,7 +72,7 @@ PROVIDER_FLAGS: Final[tuple[tuple[str, ...], ...]] = (
     ("-O1", "-g", "-sASSERTIONS=2", "-sSTACK_OVERFLOW_CHECK=2"),
 )
 # Only for the progress bar: about what the finished caches weigh.
-_LIBRARIES_BYTES: Final = 55e6
+_LIBRARIES_BYTES: Final = 35e6
 _PROVIDER_BYTES: Final = 1e6
 _COMMON_FLAGS: Final = (
     "-std=c++20", "-fno-exceptions", "-fno-rtti", "-sMODULARIZE=1", "-sEXPORT_ES6=1", "-sALLOW_MEMORY_GROWTH=1",
@@ -176,6 +176,24 @@ def _first(*folders: Path | None, holding: str) -> Path | None:
     return next((folder for folder in folders if folder is not None and (folder / holding).is_file()), None)
 
 
+def source_files(root: Path) -> list[Path]:
+    """What an Emscripten itself contributes to an output: its Python, its JavaScript and the system libraries' sources."""
+    top = [path for path in root.glob("*.py") if path.is_file()]
+    return top + [
+        path for folder in ("src", "system", "tools", "third_party") for path in (root / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+
+
+def program_version(program: Path) -> str:
+    """The number after the word ``version`` that a program prints for ``--version``. Raises ToolchainError."""
+    text = run([program, "--version"], what=f"{program.name} --version", timeout_s=60.0)
+    match = re.search(r"version (\d[\w.]*)", text)
+    if match is None:
+        raise ToolchainError(f"{program} states no version: {text.strip()[:200]!r}")
+    return match[1]
+
+
 def inspect(root: Path, *, origin: str, node: Path, closure: Path | None, least: Version,
             pristine: dict[str, str] | None = None) -> Emscripten:
     """Finds the parts that belong to the Emscripten at ``root``.
@@ -191,9 +209,9 @@ def inspect(root: Path, *, origin: str, node: Path, closure: Path | None, least:
         return Path(value[0] if isinstance(value, list) else value) if value else None
 
     prefix = root.parent.parent.parent
-    llvms = sorted((prefix / "usr" / "lib").glob("llvm-*/bin"), reverse=True) + sorted(
-        (prefix / "lib").glob("llvm-*/bin"), reverse=True)
-    llvm = _first(root.parent / "bin", setting("LLVM_ROOT"), *llvms, holding="clang")
+    wanted = str(settings.get("LLVM_ADD_VERSION", "*"))
+    llvms = sorted((prefix / "usr" / "lib").glob(f"llvm-{wanted}/bin"), key=lambda path: parse_version(path.parent.name[5:]))
+    llvm = _first(root.parent / "bin", setting("LLVM_ROOT"), *reversed(llvms), holding="clang")
     binaryen = _first(*(folder and folder / "bin" for folder in (
         root.parent, setting("BINARYEN_ROOT"), prefix / "usr", root.parent.parent)), holding="wasm-opt")
     if llvm is None or binaryen is None:
@@ -202,12 +220,14 @@ def inspect(root: Path, *, origin: str, node: Path, closure: Path | None, least:
             advice="activate the SDK (`emsdk activate latest`), or leave EMSDK out so that one is set up",
         )
     programs = {"clang": llvm / "clang", "wasm_ld": llvm / "wasm-ld", "wasm_opt": binaryen / "wasm-opt"}
-    identity = {"emcc": version_text(version)}
+    identity = {"emcc": version_text(version), "emscripten_sha256": hash_files(root, source_files(root))}
     for name, path in programs.items():
         real = path.resolve()
         if not real.is_file():
             raise ToolchainError(f"{origin}: {path} does not exist")
         identity[f"{name}_sha256"] = (pristine or {}).get(str(real)) or sha256_file(real)
+    for name in ("clang", "wasm_opt"):
+        identity[name] = program_version(programs[name])
     return Emscripten(
         origin=origin, root=root, llvm=llvm, binaryen=binaryen.parent, node=node, closure=closure,
         version=version_text(version), identity=identity,
@@ -217,7 +237,7 @@ def inspect(root: Path, *, origin: str, node: Path, closure: Path | None, least:
 def _warm(emscripten: Emscripten, folder: Path, flag_sets: Sequence[Sequence[str]], extra: Sequence[str],
           expected_bytes: float, progress: SetUpProgress, title: str) -> None:
     """Links a small program with every set of flags, one after the other; emcc builds what is missing on the way."""
-    libraries = folder / LIBRARIES_NAME
+    libraries = folder / LIBRARIES_NAME / "sysroot" / "lib"
     before = folder_bytes(libraries)
     with tempfile.TemporaryDirectory(prefix="gemma4web-warm-") as scratch, step(
         progress, title, measure=lambda: folder_bytes(libraries) - before, total=expected_bytes,
@@ -245,11 +265,10 @@ def _try_module(emscripten: Emscripten, folder: Path) -> None:
 
 
 def base_libraries(emscripten: Emscripten, cache: Path, progress: SetUpProgress) -> Path:
-    """The folder with the system libraries of this compiler, built once. Call it under the cache's lock."""
+    """The folder with the system libraries of this compiler, built once; builds use a copy of it, made by ``provider_libraries``."""
     inputs: dict[str, Any] = {
-        "emscripten": emscripten.identity, "root": str(emscripten.root), "node": str(emscripten.node),
-        "closure": str(emscripten.closure), "common": list(_COMMON_FLAGS), "flags": [list(flags) for flags in WARM_FLAGS],
-        "source": sha256_bytes(_WARM_SOURCE.encode()),
+        "emscripten": emscripten.identity, "root": str(emscripten.root), "common": list(_COMMON_FLAGS),
+        "flags": [list(flags) for flags in WARM_FLAGS], "source": sha256_bytes(_WARM_SOURCE.encode()),
     }
     key = sha256_bytes(repr(sorted(inputs.items())).encode())[:12]
     folder = cache / f"libraries-{emscripten.version}-{key}"
@@ -260,12 +279,19 @@ def base_libraries(emscripten: Emscripten, cache: Path, progress: SetUpProgress)
               "building Emscripten's system libraries (once)")
 
     def finish(final: Path) -> dict[str, Any]:
-        write_atomic(final / CONFIG_NAME, emscripten.config(final / LIBRARIES_NAME, frozen=True))
-        _try_module(emscripten, final)
+        (final / CONFIG_NAME).unlink()
         return {"emscripten": emscripten.version}
 
-    ensure_folder(folder, inputs, build, finish)
+    ensure_folder(folder, inputs, build, finish, progress)
     return folder
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """A hard link where the file system has them: emcc only adds libraries, so nothing is written through it."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 def provider_libraries(emscripten: Emscripten, base: Path, port: str, provider_sha256: str,
@@ -273,24 +299,25 @@ def provider_libraries(emscripten: Emscripten, base: Path, port: str, provider_s
     """A copy of ``base`` (hard links) in which the provider's library has been built too.
 
     Emscripten keeps a port's library under the port's name, whatever its content, so each content gets a cache of its
-    own. Call it under the cache's lock.
+    own.
     """
     inputs: dict[str, Any] = {
-        "base": base.name, "provider": provider_sha256,
+        "base": base.name, "provider": provider_sha256, "node": str(emscripten.node), "closure": str(emscripten.closure),
         "flags": [list(flags) for flags in PROVIDER_FLAGS],
     }
     key = sha256_bytes(repr(sorted(inputs.items())).encode())[:12]
     folder = base.with_name(f"{base.name}-{key}")
 
     def build(temporary: Path) -> None:
-        shutil.copytree(base / LIBRARIES_NAME, temporary / LIBRARIES_NAME, copy_function=os.link, symlinks=True)
+        shutil.copytree(base / LIBRARIES_NAME, temporary / LIBRARIES_NAME, copy_function=link_or_copy, symlinks=True)
         write_atomic(temporary / CONFIG_NAME, emscripten.config(temporary / LIBRARIES_NAME, frozen=False))
         _warm(emscripten, temporary, PROVIDER_FLAGS, (f"--use-port={port}",), _PROVIDER_BYTES, progress,
               "building the WebGPU provider's library")
 
     def finish(final: Path) -> dict[str, Any]:
         write_atomic(final / CONFIG_NAME, emscripten.config(final / LIBRARIES_NAME, frozen=True))
+        _try_module(emscripten, final)
         return {"provider": provider_sha256}
 
-    ensure_folder(folder, inputs, build, finish)
+    ensure_folder(folder, inputs, build, finish, progress)
     return folder

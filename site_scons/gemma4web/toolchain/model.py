@@ -51,7 +51,8 @@ class Browser:
 class Toolchain:
     """Every tool that compiles or links, found and tried. ``emcc`` is the argv of the C++ front end.
 
-    ``versions`` has what identifies the tools: versions and hashes, never a path.
+    ``versions`` has what identifies the tools: versions and hashes, never a path. ``packages`` has the Debian packages
+    that were found, where the compiler comes from them; another revision of one with the same content changes nothing.
     """
 
     emcc: tuple[str, ...]
@@ -68,6 +69,7 @@ class Toolchain:
     npm_modules: Path
     provider: Provider
     versions: Mapping[str, Any]
+    packages: Mapping[str, str]
 
     def environment(self) -> dict[str, str]:
         """The whole environment of a compile or link: nothing of the caller's own leaks into it."""
@@ -139,14 +141,19 @@ def watched_files(toolchain: Toolchain, browser: Browser) -> set[Path]:
 
 
 def port_file(port: str) -> Path:
-    """The file that a ``--use-port=`` value names; options follow a single colon, a colon in the path is doubled."""
-    return Path(port.replace("::", "\0").split(":", 1)[0].replace("\0", ":"))
+    """The file that a ``--use-port=`` value names: everything before the first colon."""
+    return Path(port.split(":", 1)[0])
 
 
-def port_value(path: Path, **options: Path) -> str:
-    """The ``--use-port=`` value for a port file and its options."""
-    words = [str(path), *(f"{name}={value}" for name, value in options.items())]
-    return ":".join(word.replace(":", "::") for word in words)
+def port_value(path: Path, **options: str | Path) -> str:
+    """The ``--use-port=`` value for a port file and its options. Raises ToolchainError when emcc could not read it.
+
+    emcc ends the path at its first colon; in an option's value a colon is written twice.
+    """
+    if ":" in str(path):
+        raise ToolchainError(f"the WebGPU provider is at {path}, and emcc takes no colon in a port's path",
+                             advice="move it to a folder without a colon in its name")
+    return ":".join([str(path), *(f"{name}={str(value).replace(':', '::')}" for name, value in options.items())])
 
 
 def provider_files(folder: Path) -> list[Path]:
@@ -187,7 +194,7 @@ def load(path: Path) -> Toolchain:
         toolchain = Toolchain(
             emcc=tuple(document["emcc"]), closure=Path(document["closure"]) if document["closure"] else None,
             provider=Provider(kind=ProviderKind(provider["kind"]), port=provider["port"], sha256=provider["sha256"]),
-            versions=document["versions"], **places,
+            versions=document["versions"], packages=document["packages"], **places,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ToolchainError(f"{path} is malformed: {error!r}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gemma4web.errors import ToolchainError
-from gemma4web.files import write_atomic
+from gemma4web.files import sha256_bytes, write_atomic
 from gemma4web.pins import Pins
 from gemma4web.process import run
 from gemma4web.toolchain.apt_sources import AptSource, main_archives, os_codename, release_sources, system_sources
@@ -41,9 +41,9 @@ def _suite_of(source: AptSource, suite: str) -> AptSource:
     return AptSource(uri=source.uri, suite=suite, components=("main",), signed_by=keyring)
 
 
-def _pinned_suite(pins: Pins, cache: Path, progress: SetUpProgress) -> AptRoot:
+def _pinned_suite(pins: Pins, name: str, cache: Path, progress: SetUpProgress) -> AptRoot:
     archives = main_archives(system_sources(), os_codename(), DEBIAN_KEYRING)
-    return open_apt_root(cache, [[_suite_of(source, pins.debian_suite)] for source in archives], progress)
+    return open_apt_root(cache, name, [[_suite_of(source, pins.debian_suite)] for source in archives], progress)
 
 
 def _try_programs(prefix: Path, patterns: Sequence[str]) -> None:
@@ -65,20 +65,25 @@ def _inputs(pins: Pins, name: str, suite: str | None) -> dict[str, Any]:
             "roots": {package: list(version) for package, version in group.roots.items()}}
 
 
+def _folder(cache: Path, what: str, inputs: dict[str, Any]) -> Path:
+    """A folder for these inputs alone, so that checkouts with other pins share the cache without undoing each other."""
+    return cache / f"{what}-{sha256_bytes(repr(sorted(inputs.items())).encode())[:12]}"
+
+
 def compiler_prefix(pins: Pins, cache: Path, modules: Path, progress: SetUpProgress) -> tuple[Path, dict[str, Any]]:
     """Emscripten, LLVM, Binaryen and flatc of the pinned suite, made to run on this machine.
 
     Debian's emcc.py looks for its JavaScript parser beside itself; it is copied there from the npm folder ``modules``.
-    Returns the folder and {"packages": {name: version}, "pristine": {path: sha256}}. Call it under the cache's lock.
+    Returns the folder and {"packages": {name: version}, "pristine": {path: sha256}}.
     Raises FetchError, ToolchainError.
     """
     beside = {package.name: package.version for package in pins.npm["compile"] if package.name in _BESIDE_EMCC}
     inputs = {**_inputs(pins, "emscripten", pins.debian_suite), "beside_emcc": beside}
-    folder = cache / f"compiler-{pins.debian_suite}"
+    folder = _folder(cache, f"compiler-{pins.debian_suite}", inputs)
     found: dict[str, Any] = {}
 
     def build(temporary: Path) -> None:
-        root = _pinned_suite(pins, cache, progress)
+        root = _pinned_suite(pins, "emscripten", cache, progress)
         found.update(_unpack_group(root, pins, "emscripten", temporary, progress, "the compiler"))
         found["pristine"] = patch_prefix(temporary, folder, progress)
         for name in _BESIDE_EMCC:
@@ -88,16 +93,17 @@ def compiler_prefix(pins: Pins, cache: Path, modules: Path, progress: SetUpProgr
         _try_programs(final, _COMPILER_PROGRAMS)
         return found
 
-    return folder, ensure_folder(folder, inputs, build, finish)
+    return folder, ensure_folder(folder, inputs, build, finish, progress)
 
 
 def flatbuffers_prefix(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
-    """flatc and its headers alone, for a machine that has its own Emscripten. Call it under the cache's lock."""
-    folder = cache / f"flatbuffers-{pins.debian_suite}"
+    """flatc and its headers alone, for a machine that has its own Emscripten."""
+    inputs = _inputs(pins, "flatbuffers", pins.debian_suite)
+    folder = _folder(cache, f"flatbuffers-{pins.debian_suite}", inputs)
     found: dict[str, Any] = {}
 
     def build(temporary: Path) -> None:
-        root = _pinned_suite(pins, cache, progress)
+        root = _pinned_suite(pins, "flatbuffers", cache, progress)
         found.update(_unpack_group(root, pins, "flatbuffers", temporary, progress, "flatc"))
         found["pristine"] = patch_prefix(temporary, folder, progress)
 
@@ -105,7 +111,7 @@ def flatbuffers_prefix(pins: Pins, cache: Path, progress: SetUpProgress) -> Path
         _try_programs(final, ("usr/bin/flatc",))
         return found
 
-    ensure_folder(folder, _inputs(pins, "flatbuffers", pins.debian_suite), build, finish)
+    ensure_folder(folder, inputs, build, finish, progress)
     return folder
 
 
@@ -123,16 +129,16 @@ def _unpack_group(root: AptRoot, pins: Pins, name: str, folder: Path, progress: 
 def chromium_prefix(pins: Pins, cache: Path, progress: SetUpProgress) -> tuple[Path, dict[str, Any]]:
     """Chromium of the running release with its libraries and a font, started by ``run-chromium`` in the folder.
 
-    Returns the folder and {"packages": ...}. Call it under the cache's lock. Raises FetchError, ToolchainError.
+    Returns the folder and {"packages": ...}. Raises FetchError, ToolchainError.
     """
     codename = os_codename()
     inputs = _inputs(pins, "chromium", codename)
-    folder = cache / f"chromium-{codename or 'unknown'}"
+    folder = _folder(cache, f"chromium-{codename or 'unknown'}", inputs)
     found: dict[str, Any] = {}
 
     def build(temporary: Path) -> None:
         sources: Sequence[AptSource] = release_sources(system_sources(), codename) if codename else ()
-        root = open_apt_root(cache, [sources] if sources else [], progress)
+        root = open_apt_root(cache, "chromium", [sources] if sources else [], progress)
         found.update(_unpack_group(root, pins, "chromium", temporary, progress, "Chromium"))
         write_atomic(temporary / "fonts.conf", _FONTS)
 
@@ -147,7 +153,7 @@ def chromium_prefix(pins: Pins, cache: Path, progress: SetUpProgress) -> tuple[P
         os.chmod(final / WRAPPER, 0o755)
         return found
 
-    return folder, ensure_folder(folder, inputs, build, finish)
+    return folder, ensure_folder(folder, inputs, build, finish, progress)
 
 
 def wrapper_text(root: Path, folders: Sequence[Path]) -> str:

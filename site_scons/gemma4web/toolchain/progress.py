@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 _POLL_S: Final = 0.3
+_POLL_SHARE: Final = 20.0  # a measurement may take a twentieth of the time, however large the folder
 _LINE_EVERY_S: Final = 10.0
 
 Measure = Callable[[], float]
@@ -64,7 +65,6 @@ class TerminalProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar: Progress | None = None
-        self._task: int = 0
 
     def line(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -74,7 +74,7 @@ class TerminalProgress:
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}"), TimeElapsedColumn(),
             console=self._console, transient=True,
         )
-        self._task = self._bar.add_task(title, total=1.0, detail="")
+        self._bar.add_task(title, total=1.0, detail="")
         self._bar.start()
 
     def advance(self, title: str, share: float, detail: str) -> None:
@@ -105,8 +105,11 @@ def step(progress: SetUpProgress, title: str, *, measure: Measure | None = None,
     progress.begin(title)
 
     def poll() -> None:
-        while measure is not None and not stopped.wait(_POLL_S):
+        pause = _POLL_S
+        while measure is not None and not stopped.wait(pause):
+            before = time.monotonic()
             done = measure()
+            pause = max(_POLL_S, _POLL_SHARE * (time.monotonic() - before))
             share = min(1.0, done / total) if total > 0 else 0.0
             progress.advance(title, share, f"{done / scale:.0f} of {total / scale:.0f} {unit}")
 

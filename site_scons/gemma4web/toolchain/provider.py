@@ -21,6 +21,7 @@ from gemma4web.toolchain.progress import SetUpProgress, step
 PORT_NAME: Final = "emdawnwebgpu.port.py"
 OWN_PORT: Final = "runtime_cpp/webgpu_port/webgpu_port.port.py"
 CHOICES: Final = ("auto", "emdawnwebgpu", "webgpu_port")
+_PORT_OPTIONS: Final = {"cpp_bindings": "false"}  # only the C API is used
 _CONNECT_TIMEOUT_S: Final = 5.0
 _READ_TIMEOUT_S: Final = 20.0
 _LARGEST_PACKAGE_BYTES: Final = 64 << 20
@@ -49,7 +50,7 @@ def package_provider(named: Path) -> Provider:
             f"EMDAWNWEBGPU_PKG={named}: {folder} has no webgpu/include/webgpu/webgpu.h",
             advice="name a built package (a source tree of Dawn lacks the generated header)",
         )
-    return _provider(ProviderKind.PACKAGE, folder, port_value((folder / PORT_NAME).absolute()))
+    return _provider(ProviderKind.PACKAGE, folder, port_value((folder / PORT_NAME).absolute(), **_PORT_OPTIONS))
 
 
 def _provider(kind: ProviderKind, folder: Path, port: str) -> Provider:
@@ -120,7 +121,7 @@ def unpack_package(archive: Path, folder: Path) -> None:
 def port_provider(emscripten: Emscripten, cache: Path, progress: SetUpProgress) -> Provider:
     """The emdawnwebgpu package that the compiler itself would download, kept in the cache and checked.
 
-    Call it under the cache's lock. Raises FetchError, ToolchainError.
+    Raises FetchError, ToolchainError.
     """
     remote = remote_port(emscripten)
     folder = cache / f"emdawnwebgpu-{remote.sha512[:12]}"
@@ -136,17 +137,16 @@ def port_provider(emscripten: Emscripten, cache: Path, progress: SetUpProgress) 
             raise FetchError(f"the emdawnwebgpu package holds no {remote.inner}")
         return {"sha512": remote.sha512}
 
-    ensure_folder(folder, {"sha512": remote.sha512}, build, finish)
+    ensure_folder(folder, {"sha512": remote.sha512}, build, finish, progress)
     port = folder / remote.inner
-    return _provider(ProviderKind.PORT, port.parent, port_value(port))
+    return _provider(ProviderKind.PORT, port.parent, port_value(port, **_PORT_OPTIONS))
 
 
 def find_provider(choice: str, package: Path | None, *, emscripten: Emscripten, checkout: Path, webgpu_include: Path,
                   cache: Path, progress: SetUpProgress) -> Provider:
     """The provider for a choice of ``auto``, ``emdawnwebgpu`` or ``webgpu_port``.
 
-    ``auto`` takes a named package, else tries the download once and shortly, else our own port, and says so. Call it
-    under the cache's lock. Raises ToolchainError, FetchError.
+    ``auto`` takes a named package, else tries the download once and shortly, else our own port, and says so. Raises ToolchainError, FetchError.
     """
     if choice not in CHOICES:
         raise ToolchainError(f"PROVIDER={choice}: no such WebGPU provider", advice=f"wanted one of {', '.join(CHOICES)}")

@@ -23,7 +23,8 @@ from gemma4web.toolchain.progress import SetUpProgress, folder_bytes, step
 _NPM_TIMEOUT_S: Final = 1800.0
 _PIP_TIMEOUT_S: Final = 900.0
 _MACHINES: Final = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
-CLOSURE_PACKAGE: Final = "google-closure-compiler-linux"
+_CLOSURE_PACKAGES: Final = ("google-closure-compiler-linux", "google-closure-compiler-linux-arm64")
+_TEST_GROUP: Final = "test"
 
 
 def npm_platform() -> str:
@@ -62,7 +63,7 @@ def npm_documents(packages: list[NpmPackage]) -> tuple[dict[str, Any], dict[str,
 
 
 def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
-    """The folder with ``node_modules``, installed once. Call it under the cache's lock. Raises FetchError."""
+    """The folder with ``node_modules``, installed once. Raises FetchError."""
     here = npm_platform()
     packages = [package for group in pins.npm.values() for package in group if package.platform in {None, here}]
     manifest, lock = npm_documents(packages)
@@ -84,17 +85,20 @@ def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
     def finish(final: Path) -> dict[str, Any]:
         for package in packages:
             check_npm_package(final / "node_modules", package)
+        closure = closure_compiler(final)
+        if closure is not None and not os.access(closure, os.X_OK):
+            closure.chmod(0o755)
         return {package.name: package.version for package in packages}
 
-    ensure_folder(folder, inputs, build, finish)
+    ensure_folder(folder, inputs, build, finish, progress)
     return folder
 
 
-def npm_versions(pins: Pins) -> dict[str, str]:
-    """Name and version of every package for this machine."""
+def shipped_versions(pins: Pins) -> dict[str, str]:
+    """Name and version of every package for this machine that shapes a bundle; tools of the tests do not."""
     here = npm_platform()
-    return {package.name: package.version for group in pins.npm.values() for package in group
-            if package.platform in {None, here}}
+    return {package.name: package.version for name, group in pins.npm.items() if name != _TEST_GROUP
+            for package in group if package.platform in {None, here}}
 
 
 def check_npm_package(modules: Path, package: NpmPackage) -> None:
@@ -109,12 +113,8 @@ def check_npm_package(modules: Path, package: NpmPackage) -> None:
 
 def closure_compiler(modules: Path) -> Path | None:
     """The native Closure Compiler, where npm has one for this machine."""
-    program = modules / "node_modules" / CLOSURE_PACKAGE / "compiler"
-    if not program.is_file():
-        return None
-    if not os.access(program, os.X_OK):
-        program.chmod(0o755)
-    return program
+    programs = [modules / "node_modules" / name / "compiler" for name in _CLOSURE_PACKAGES]
+    return next((program for program in programs if program.is_file()), None)
 
 
 def pip_download(pinned: PypiFile, folder: Path) -> Path:
@@ -131,7 +131,7 @@ def pip_download(pinned: PypiFile, folder: Path) -> Path:
 
 
 def webgpu_headers(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
-    """An include folder with the standard ``webgpu/webgpu.h``. Call it under the cache's lock. Raises FetchError."""
+    """An include folder with the standard ``webgpu/webgpu.h``. Raises FetchError."""
     pinned = pins.pypi["wgpu"]
     inputs: Mapping[str, Any] = {"wgpu": pinned.version, "sha256": list(pinned.sha256)}
     folder = cache / f"webgpu-headers-{pinned.version}"
@@ -149,5 +149,5 @@ def webgpu_headers(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
     def finish(final: Path) -> dict[str, Any]:
         return {"sha256": sha256_bytes((final / "webgpu" / "webgpu.h").read_bytes())}
 
-    ensure_folder(folder, dict(inputs), build, finish)
+    ensure_folder(folder, dict(inputs), build, finish, progress)
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from gemma4web.pins import Pins, Version, load_pins, parse_version, version_text
 from gemma4web.process import run
 from gemma4web.toolchain import model
 from gemma4web.toolchain.browsers import find_browser
-from gemma4web.toolchain.cache import default_cache, locked
+from gemma4web.toolchain.cache import default_cache
 from gemma4web.toolchain.emscripten import (
     CONFIG_NAME,
     LIBRARIES_NAME,
@@ -26,11 +27,11 @@ from gemma4web.toolchain.emscripten import (
     locate_root,
     provider_libraries,
 )
-from gemma4web.toolchain.model import Browser, Provider, ProviderKind, Toolchain
+from gemma4web.toolchain.model import Browser, ProviderKind, Toolchain
 from gemma4web.toolchain.packages import compiler_prefix, flatbuffers_prefix
 from gemma4web.toolchain.progress import SetUpProgress
 from gemma4web.toolchain.provider import find_provider
-from gemma4web.toolchain.registries import closure_compiler, find_node, npm_modules, npm_versions, webgpu_headers
+from gemma4web.toolchain.registries import closure_compiler, find_node, npm_modules, shipped_versions, webgpu_headers
 
 CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _BASE_H: Final = re.compile(r"#define\s+FLATBUFFERS_VERSION_(MAJOR|MINOR|REVISION)\s+(\d+)")
@@ -95,10 +96,8 @@ def include_alone(headers: Path, cache: Path) -> Path:
     """A folder with nothing but a link to ``headers``: a system's include folder must never reach em++."""
     folder = cache / f"flatbuffers-include-{sha256_bytes(str(headers).encode())[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
-    link = folder / "flatbuffers"
-    if not link.is_symlink() or link.readlink() != headers:
-        link.unlink(missing_ok=True)
-        link.symlink_to(headers)
+    with contextlib.suppress(FileExistsError):
+        (folder / "flatbuffers").symlink_to(headers)
     return folder
 
 
@@ -165,43 +164,50 @@ def _find_compiler(options: ToolchainOptions, pins: Pins, cache: Path, node: Pat
     return _Compiler(emscripten=found, prefix=prefix, packages=facts["packages"])
 
 
-def _provider_folder(emscripten: Emscripten, base: Path, provider: Provider, progress: SetUpProgress) -> Path:
-    return provider_libraries(emscripten, base, provider.port, provider.sha256, progress)
-
-
 def set_up(options: ToolchainOptions, out: Path, progress: SetUpProgress) -> Toolchain:
     """Finds or fetches every tool and writes ``out`` (build/toolchain.json), browser.json and the status file beside it.
 
-    A file is written only when its content changed. Only one set-up works on a cache at a time.
+    A file is written only when its content changed. Two set-ups that share a cache wait for each other's parts.
     Raises ToolchainError (a tool is missing, too old or does not work) and FetchError (a registry did not deliver).
     """
-    pins = load_pins()
     cache = options.cache_folder()
+    try:
+        return _set_up(options, cache, out, progress)
+    except OSError as error:
+        raise ToolchainError(
+            f"setting up the tools in {cache} failed: {error}",
+            advice="make room or name another folder with GEMMA4WEB_CACHE, then run the command again; "
+                   "what is finished is kept",
+        ) from error
+
+
+def _set_up(options: ToolchainOptions, cache: Path, out: Path, progress: SetUpProgress) -> Toolchain:
+    pins = load_pins()
     node, node_version = find_node(pins.minimum["node"])
-    with locked(cache, "set-up", progress):
-        modules = npm_modules(pins, cache, progress)
-        compiler = _find_compiler(options, pins, cache, node, modules, progress)
-        emscripten = compiler.emscripten
-        progress.line(f"Emscripten {emscripten.version} at {emscripten.root} ({emscripten.origin})")
-        flatbuffers = installed_flatbuffers(pins, cache, progress)
-        if flatbuffers is None:
-            prefix = compiler.prefix or flatbuffers_prefix(pins, cache, progress)
-            flatbuffers = unpacked_flatbuffers(prefix, cache)
-        headers = webgpu_headers(pins, cache, progress)
-        provider = find_provider(
-            options.provider, Path(options.emdawnwebgpu_pkg).expanduser() if options.emdawnwebgpu_pkg else None,
-            emscripten=emscripten, checkout=Path(options.checkout), webgpu_include=headers, cache=cache,
-            progress=progress)
-        progress.line(f"WebGPU provider {provider.kind}: {model.port_file(provider.port)}")
-        libraries = _provider_folder(emscripten, base_libraries(emscripten, cache, progress), provider, progress)
-        browser = find_browser(Path(options.browser) if options.browser else None, pins, cache, progress)
-        progress.line(f"Chromium {browser.version} at {browser.executable} ({browser.origin})")
+    modules = npm_modules(pins, cache, progress)
+    compiler = _find_compiler(options, pins, cache, node, modules, progress)
+    emscripten = compiler.emscripten
+    progress.line(f"Emscripten {emscripten.version} at {emscripten.root} ({emscripten.origin})")
+    flatbuffers = installed_flatbuffers(pins, cache, progress)
+    if flatbuffers is None:
+        prefix = compiler.prefix or flatbuffers_prefix(pins, cache, progress)
+        flatbuffers = unpacked_flatbuffers(prefix, cache)
+    headers = webgpu_headers(pins, cache, progress)
+    provider = find_provider(
+        options.provider, Path(options.emdawnwebgpu_pkg).expanduser() if options.emdawnwebgpu_pkg else None,
+        emscripten=emscripten, checkout=Path(options.checkout), webgpu_include=headers, cache=cache,
+        progress=progress)
+    progress.line(f"WebGPU provider {provider.kind}: {model.port_file(provider.port)}")
+    base = base_libraries(emscripten, cache, progress)
+    libraries = provider_libraries(emscripten, base, provider.port, provider.sha256, progress)
+    browser = find_browser(Path(options.browser) if options.browser else None, pins, cache, progress)
+    progress.line(f"Chromium {browser.version} at {browser.executable} ({browser.origin})")
     toolchain = Toolchain(
         emcc=emscripten.emcc, em_config=libraries / CONFIG_NAME, em_cache=libraries / LIBRARIES_NAME,
         emscripten_root=emscripten.root, llvm_root=emscripten.llvm, binaryen_root=emscripten.binaryen, node=node,
         flatc=flatbuffers.flatc, flatbuffers_include=flatbuffers.include, webgpu_include=headers,
         closure=emscripten.closure, npm_modules=modules / "node_modules", provider=provider,
-        versions=_versions(pins, emscripten, node_version, flatbuffers, headers),
+        versions=_versions(pins, emscripten, node_version, flatbuffers, headers), packages=compiler.packages,
     )
     model.write_files(out, toolchain, browser, options.recorded())
     return toolchain
@@ -209,9 +215,8 @@ def set_up(options: ToolchainOptions, out: Path, progress: SetUpProgress) -> Too
 
 def _versions(pins: Pins, emscripten: Emscripten, node: str, flatbuffers: FlatBuffers, headers: Path) -> dict[str, Any]:
     return {
-        **emscripten.identity, "node": node, "flatc": flatbuffers.version, "npm": npm_versions(pins),
+        **emscripten.identity, "node": node, "flatc": flatbuffers.version, "npm": shipped_versions(pins),
         "webgpu_h_sha256": sha256_file(headers / "webgpu" / "webgpu.h"),
-        "closure": npm_versions(pins).get("google-closure-compiler-linux") if emscripten.closure else None,
     }
 
 
@@ -220,15 +225,19 @@ def is_current(path: Path, options: ToolchainOptions) -> bool:
     return model.is_current(path, options.recorded())
 
 
+def _npm_version(versions: Mapping[str, Any], program: Path | None) -> str:
+    return "" if program is None else str(versions["npm"].get(program.parent.name, ""))
+
+
 def found_rows(toolchain: Toolchain, browser: Browser) -> list[tuple[str, str, str]]:
     """(tool, version, place) for a person."""
     versions = toolchain.versions
     kind = toolchain.provider.kind
     return [
         ("Emscripten", str(versions["emcc"]), str(toolchain.emscripten_root)),
-        ("clang, wasm-ld", str(versions["clang_sha256"])[:12], str(toolchain.llvm_root)),
-        ("wasm-opt", str(versions["wasm_opt_sha256"])[:12], str(toolchain.binaryen_root)),
-        ("Closure Compiler", str(versions["closure"]), str(toolchain.closure or "none")),
+        ("clang, wasm-ld", str(versions["clang"]), str(toolchain.llvm_root)),
+        ("wasm-opt", str(versions["wasm_opt"]), str(toolchain.binaryen_root)),
+        ("Closure Compiler", _npm_version(versions, toolchain.closure), str(toolchain.closure or "none")),
         ("Node.js", str(versions["node"]), str(toolchain.node)),
         ("flatc", str(versions["flatc"]), str(toolchain.flatc)),
         ("webgpu.h", str(versions["webgpu_h_sha256"])[:12], str(toolchain.webgpu_include)),
