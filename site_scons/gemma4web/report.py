@@ -113,16 +113,21 @@ def comparisons(record: Record) -> list[Comparison]:
 def render_report(record: Record, *, manifest: Mapping[str, Any], settings: Mapping[str, str],
                   record_name: str = "run.json") -> str:
     """The report's HTML. ``manifest``: the bundle's; ``settings``: how it was run, shown as they are."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True)
-    return environment.get_template(TEMPLATE).render(
+    return template(TEMPLATE).render(
         record=record, model=manifest["model"], provider=manifest["provider"], settings=settings, record_name=record_name,
         software_label=SOFTWARE_LABEL, comparisons=comparisons(record), answers=_answers(record.runs),
         charts=variant_charts(record),
         unprofiled=[run for run in record.runs if run.variant.endswith("-profile") and run.profile is None],
         mismatches=mtp_mismatches(record.runs), acceptance=acceptance, shown_text=shown_text,
     )
+
+
+def template(name: str) -> jinja2.Template:
+    """A template of web/templates; every value is escaped, and one that is missing is an error."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True)
+    return environment.get_template(name)
 
 
 def _answers(runs: Sequence[Run]) -> list[Run]:
