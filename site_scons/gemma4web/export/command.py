@@ -27,12 +27,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gemma4web export", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         description="Exports Hugging Face checkpoints (config.json + safetensors) to a folder with the programs "
-                    "text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder appears only "
-                    "when it is complete.",
-        epilog="Input tensors may be f32, bf16 or f16. q4 packs every matrix in groups of 32 columns with one f16 scale.",
+                    "text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder appears "
+                    "only when it is complete.",
+        epilog="Input tensors may be f32, bf16 or f16. q4 packs every matrix in groups of 32 columns, each with one "
+               "f16 scale.",
     )
-    parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="checkpoint of the Gemma 4 text model")
-    parser.add_argument("--assistant", type=Path, metavar="DIR", help="checkpoint of its multi-token-prediction assistant")
+    parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="checkpoint of a Gemma 4 text model")
+    parser.add_argument("--assistant", type=Path, metavar="DIR", help="checkpoint of its multi-token assistant")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; it must not exist")
     parser.add_argument("--weights", choices=("f32", "q4"), default="f32", help="form of the matrices")
     parser.add_argument("--prefill-rows", type=int, default=DEFAULT_PREFILL_ROWS, metavar="N",

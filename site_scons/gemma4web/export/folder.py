@@ -65,7 +65,7 @@ def _decoder(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_folder(path: Path) -> ModelFolder:
-    """Checks that the folder holds exactly what its receipt lists, byte for byte. Raises PublishError naming the file."""
+    """Checks that a folder holds exactly what its receipt lists, byte for byte. Raises PublishError naming the file."""
     if not (path / MODEL_FILE).is_file():
         raise PublishError(f"{path} has no {MODEL_FILE}: it is not a published model",
                            advice="export it with `python -m gemma4web export`")

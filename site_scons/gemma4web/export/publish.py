@@ -61,7 +61,8 @@ class Publication:
 
     def _explain(self, error: OSError) -> PublishError:
         reason = "no space left on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        return PublishError(f"{error.filename or self.partial}: {reason}", advice="nothing was published; retry elsewhere")
+        return PublishError(f"{error.filename or self.partial}: {reason}",
+                            advice="nothing was published; retry elsewhere")
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -103,6 +104,7 @@ class Publication:
                         path.unlink()
             self._undo.clear()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 trace: TracebackType | None) -> None:
         if not self._committed:
             self._roll_back()

@@ -150,7 +150,8 @@ def checkpoint_name(tensor: Tensor) -> str:
 def _token_ordering(checkpoint: Checkpoint, tensor: Tensor) -> bytes:
     ordering = checkpoint.integers(checkpoint_name(tensor), tensor.dims)
     if not np.array_equal(np.sort(ordering, axis=None), np.arange(ordering.size)):
-        raise CheckpointError(f"{checkpoint.folder}: {checkpoint_name(tensor)} is no permutation of 0..{ordering.size - 1}",
+        raise CheckpointError(f"{checkpoint.folder}: {checkpoint_name(tensor)} is no permutation of "
+                              f"0..{ordering.size - 1}",
                               advice="the checkpoint is damaged: fetch it again")
     return ordering.astype("<i4").tobytes()
 

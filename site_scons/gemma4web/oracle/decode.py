@@ -24,7 +24,8 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Counters:
-    """drafted = 2 * rounds; accepted before the cut; emitted = tokens returned; emitted + cut = 1 + sum(accepted + 1)."""
+    """drafted = 2 * rounds; accepted before the cut; emitted = tokens returned;
+    emitted + cut = 1 + sum(accepted + 1)."""
 
     rounds: int
     drafted: int
@@ -47,7 +48,7 @@ class Generation:
 
 
 class PlainEngine(Protocol):
-    """``prefill`` starts over with a prompt and returns its first token; ``step`` puts one token at the next position."""
+    """``prefill`` starts over with a prompt and returns its first token; ``step`` puts a token at the next position."""
 
     def prefill(self, ids: Sequence[int]) -> int: ...
 

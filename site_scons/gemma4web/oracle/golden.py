@@ -3,8 +3,8 @@
 FOLDER holds target/, assistant/ and golden.json as ``fixtures/make_reference.py`` leaves them. Without ``--write`` the
 reference model must reproduce all of it: plain tokens, tokens with the assistant, every draft and acceptance of the
 recorded rounds, and, where present, what ``--write`` adds. ``--write`` adds to each entry ``rounds_clean`` and
-``counters`` (the product's rule for visible rows, always two drafts) and writes golden_q4.json, the reference model's own
-results with packed weights.
+``counters`` (the product's rule for visible rows, always two drafts) and writes golden_q4.json, the reference model's
+own results with packed weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def load_model(folder: Path, *, form: str = "f32", faults: Collection[Fault] = (
 
 
 def rounds_json(rounds: tuple[Round, ...]) -> list[dict[str, Any]]:
-    return [{"pos": r.pos, "drafts": list(r.drafts), "accepted": r.accepted, "emitted": list(r.emitted)} for r in rounds]
+    return [{"pos": round_.pos, "drafts": list(round_.drafts), "accepted": round_.accepted,
+             "emitted": list(round_.emitted)} for round_ in rounds]
 
 
 def counters_json(generation: Generation) -> dict[str, int]:
@@ -56,7 +57,8 @@ def check_entry(model: Model, entry: dict[str, Any], *, faults: Collection[Fault
     engine = PlainModel(model, faults=faults, context=context)
     text = plain(engine, prompt, count)
     distance = np.abs(engine.logits[0][-1, : len(entry["first_logits"])] - entry["first_logits"]).max()
-    official = speculative(RoundModel(model, faults=faults, visible=Visible.HF, context=context), prompt, count, shrink=True)
+    as_official = RoundModel(model, faults=faults, visible=Visible.HF, context=context)
+    official = speculative(as_official, prompt, count, shrink=True)
     clean = speculative(RoundModel(model, faults=faults, context=context), prompt, count)
     result = {
         "plain": list(text.tokens) == entry["plain"], "first_logits": bool(distance < LOGIT_TOLERANCE),
@@ -103,7 +105,8 @@ def main(argv: list[str]) -> int:
         result = check_entry(model, entry)
         wrong = [name for name, same in result.items() if not same]
         failed = failed or bool(wrong)
-        print(f"prompt of {len(entry['prompt'])} tokens: " + (f"differs in {', '.join(wrong)}" if wrong else "reproduced"))
+        verdict = f"differs in {', '.join(wrong)}" if wrong else "reproduced"
+        print(f"prompt of {len(entry['prompt'])} tokens: {verdict}")
     if failed:
         return CheckpointError.exit_code
     if arguments.write:

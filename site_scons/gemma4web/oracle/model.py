@@ -34,8 +34,10 @@ class Visible(StrEnum):
 class _Network:
     """Formulas that target and assistant share. ``dtype`` is that of every operation."""
 
-    def __init__(self, model: Model, sizes: Decoder, prefix: str, dtype: npt.DTypeLike, faults: Collection[Fault]) -> None:
-        self._weights, self._sizes, self._prefix, self._dtype, self._faults = model.weights, sizes, prefix, dtype, faults
+    def __init__(self, model: Model, sizes: Decoder, prefix: str, dtype: npt.DTypeLike,
+                 faults: Collection[Fault]) -> None:
+        self._weights, self._sizes, self._prefix = model.weights, sizes, prefix
+        self._dtype, self._faults = dtype, faults
 
     def _weight(self, name: str) -> Array:
         return self._weights[self._prefix + name]

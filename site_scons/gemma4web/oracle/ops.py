@@ -59,7 +59,7 @@ def rms_norm(
 ) -> Array:
     """(residual + rms(x) * weight) * scalar with rms over groups of ``width`` columns; absent inputs drop out.
 
-    x [N, G*width], weight [width], residual like x, scalar [1] -> like x. The weight multiplies as it is stored (no 1+).
+    x [N, G*width], weight [width], residual like x, scalar [1] -> like x. The weight multiplies as stored (no 1+).
     """
     y = rms(x.astype(dtype).reshape(-1, width), eps)
     if weight is not None:
@@ -135,8 +135,9 @@ def attention(
 ) -> Array:
     """softmax(q . K) V over the visible positions, no scale; query head h reads KV head h // (q_heads / kv_heads).
 
-    q [N, heads*d]. Causal: keys, values are caches [1, S, heads, d], ``positions`` i32[N]. Donor: views [1, heads, S, d],
-    ``positions`` is the donor length i32[1]. Position t lies in slot t % S. A row that sees nothing is zero.
+    q [N, heads*d]. Causal: keys, values are caches [1, S, heads, d], ``positions`` i32[N]. Donor: views
+    [1, heads, S, d], ``positions`` is the donor length i32[1]. Position t lies in slot t % S. A row that sees nothing
+    is zero.
     """
     if donor:
         keys, values = keys.transpose(0, 2, 1, 3), values.transpose(0, 2, 1, 3)
@@ -179,7 +180,7 @@ def ple_combine(
     context: Array, token: Array, weight: Array, *, eps: float, context_scale: float, scale: float,
     dtype: npt.DTypeLike = np.float64,
 ) -> Array:
-    """(rms(context * context_scale) * weight + token) * scale; context, token [N, L*P], weight [P], rms per P columns."""
+    """(rms(context * context_scale) * weight + token) * scale; context, token [N, L*P], weight [P], rms per P."""
     slices = context.astype(dtype).reshape(-1, weight.shape[0]) * np.asarray(context_scale, dtype)
     normed = (rms(slices, eps) * weight.astype(dtype)).reshape(context.shape)
     return np.asarray((normed + token.astype(dtype)) * np.asarray(scale, dtype))
@@ -208,7 +209,8 @@ def concat(a: Array, b: Array) -> Array:
 def top_k(x: Array, k: int) -> tuple[Array, Ints]:
     """x [1, n] -> values [1, k], indices i32[1, k]: descending, NaN first, +0 equals -0, ties by the lower index."""
     row = x.reshape(-1)
-    rank = np.lexsort((np.arange(row.size), -np.nan_to_num(row, nan=0.0, posinf=np.inf, neginf=-np.inf), ~np.isnan(row)))
+    nan = np.isnan(row)
+    rank = np.lexsort((np.arange(row.size), -np.where(nan, 0.0, row), ~nan))
     best = rank[:k]
     return row[best].reshape(1, k), best.astype(np.int32).reshape(1, k)
 
@@ -240,7 +242,7 @@ def fill(scalar: Array, size: int, offset: float) -> Array:
 
 
 def scatter(template: Array, index: npt.ArrayLike, source: Array) -> Array:
-    """template [1, V], index i32[1, n], source [1, n] -> [1, V]; ascending, the last write wins, out of range dropped."""
+    """template [1, V], index i32[1, n], source [1, n] -> [1, V]; ascending, last write wins, out of range dropped."""
     after = template.copy()
     values = source.reshape(-1)
     for element, target in enumerate(_ints(index)):
@@ -258,8 +260,8 @@ def add_scalar(x: npt.ArrayLike, value: int) -> Ints:
 def pass_rows(
     ids: npt.ArrayLike, positions: npt.ArrayLike, flag: int, draft_0: int, draft_1: int, *, rows: int
 ) -> tuple[Ints, Ints]:
-    """Rows of the target pass. Flag 0: the first ``rows`` of ids and positions. Flag 1 (rows = 3): the pending token and
-    both drafts at positions[0], +1, +2."""
+    """Rows of the target pass. Flag 0: the first ``rows`` of ids and positions. Flag 1 (rows = 3): the pending token
+    and both drafts at positions[0], +1, +2."""
     token, where = _ints(ids), _ints(positions)
     if flag == 0:
         return token[:rows].copy(), where[:rows].copy()
@@ -286,7 +288,7 @@ def accept(flag: int, draft_0: int, draft_1: int, greedy: npt.ArrayLike) -> tupl
 
 
 def seed_write(flag: int, hidden: Array, match: int) -> tuple[Array, Array]:
-    """The target state that produced the bonus token, h[match] (flag 0: the last row) -> seed [1,1,1,H], probe [1,1]."""
+    """The state that produced the bonus token, h[match] (flag 0: the last row) -> seed [1,1,1,H], probe [1,1]."""
     row = hidden[match] if flag else hidden[-1]
     return row.reshape(1, 1, 1, -1).copy(), row[:1].reshape(1, 1).copy()
 

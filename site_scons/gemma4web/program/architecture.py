@@ -82,7 +82,7 @@ class Target(Decoder):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assistant(Decoder):
-    """Draft model. ``donor`` of a layer is the *target's* layer whose cache it reads. ``backbone`` = target's hidden."""
+    """Draft model. A layer's ``donor`` is the *target's* layer whose cache it reads. ``backbone`` = target's hidden."""
 
     backbone: int
     centroids: int

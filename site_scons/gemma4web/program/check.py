@@ -165,7 +165,8 @@ def _check_weights(program: Program) -> None:
             raise ProgramError(f"{tensor.name} has bytes in a shard and is no weight")
         for span, wanted, what in _spans(weight, tensor):
             if span.bytes != wanted or span.begin % 2 or (what == "values" and span.begin % 4):
-                raise ProgramError(f"{what} of {tensor.name}: {span.bytes} bytes at {span.begin}, wanted {wanted}, aligned")
+                raise ProgramError(f"{what} of {tensor.name}: {span.bytes} bytes at {span.begin}, wanted {wanted}, "
+                                   "aligned")
             if span.shard >= len(program.shards) or span.begin + span.bytes > program.shards[span.shard].bytes:
                 raise ProgramError(f"{what} of {tensor.name} lie beyond the end of their shard")
             if (program.shards[span.shard].role is Role.ASSISTANT) != tensor.name.startswith(ASSISTANT_PREFIX):
@@ -224,7 +225,8 @@ def _check_donors(graph: Graph, owners: list[Owner]) -> None:
             continue
         (key, key_length, key_window), (value, value_length, value_window) = source[op.inputs[1]], source[op.inputs[2]]
         if (key, value) != last.get(op.kind.window) or not key_window == value_window == op.kind.window:
-            raise ProgramError(f"op {number}: the donor caches are not the target's last with the window {op.kind.window}")
+            raise ProgramError(f"op {number}: the donor caches are not the target's last with the window "
+                               f"{op.kind.window}")
         if not key_length == value_length == op.inputs[3] == length:
             raise ProgramError(f"op {number}: the donor length is not the program's input")
         if op.role is not Role.ASSISTANT:
@@ -250,7 +252,8 @@ def _check_query_positions(graph: Graph, step: list[Op], number: int) -> None:
     """X7: step ``number`` queries at P, or at P + number when progressive."""
     length = graph.inputs[3]
     wanted = number if graph.query_positions is QueryPositions.PROGRESSIVE else 0
-    shifted = {op.outputs[0]: op.kind.value for op in step if isinstance(op.kind, ir.AddScalar) and op.inputs[0] == length}
+    shifted = {op.outputs[0]: op.kind.value for op in step
+               if isinstance(op.kind, ir.AddScalar) and op.inputs[0] == length}
     for op in step:
         if isinstance(op.kind, ir.Rope):
             shift = 0 if op.inputs[1] == length else shifted.get(op.inputs[1])
@@ -264,8 +267,8 @@ def _check_draft_embedding(graph: Graph, step: list[Op], number: int, table: int
     found = [op for op in step if isinstance(op.kind, ir.Embedding)]
     scales = [op.kind.scale for op in found if isinstance(op.kind, ir.Embedding)]
     if len(found) != 1 or found[0].inputs[1] != table or scales != [graph.embedding_scale]:
-        raise ProgramError(f"draft step {number + 1} embeds with the scales {scales}, wanted one embedding by the target's "
-                           f"table with {graph.embedding_scale}")
+        raise ProgramError(f"draft step {number + 1} embeds with the scales {scales}, wanted one embedding by the "
+                           f"target's table with {graph.embedding_scale}")
 
 
 def _check_chain(graph: Graph, step: list[Op], number: int) -> None:
@@ -275,7 +278,8 @@ def _check_chain(graph: Graph, step: list[Op], number: int) -> None:
     def origin(index: int, kind: type[ir.Kind]) -> Op:
         op = producer.get(index)
         if op is None or not isinstance(op.kind, kind):
-            raise ProgramError(f"draft step {number + 1}: {graph.tensors[index].name} does not come from {kind.__name__}")
+            raise ProgramError(f"draft step {number + 1}: {graph.tensors[index].name} does not come from "
+                               f"{kind.__name__}")
         return op
 
     scatter = origin(step[-1].inputs[0], ir.Scatter)
@@ -292,17 +296,18 @@ def _check_chain(graph: Graph, step: list[Op], number: int) -> None:
 
 def _check_round(graph: Graph, owners: list[Owner]) -> None:
     _check_donors(graph, owners)
-    table = next((op.inputs[1] for op in graph.ops if isinstance(op.kind, ir.Embedding) and op.role is Role.TARGET), ABSENT)
+    embeddings = [op for op in graph.ops if isinstance(op.kind, ir.Embedding) and op.role is Role.TARGET]
+    table = embeddings[0].inputs[1] if embeddings else ABSENT
     steps = _draft_steps(graph)
     for number, step in enumerate(steps):
         _check_query_positions(graph, step, number)
         _check_draft_embedding(graph, step, number, table)
         _check_chain(graph, step, number)
     drafts = tuple(step[-1].outputs[0] for step in steps)
-    for kind, count, wanted in ((ir.PassRows, 1, (*graph.inputs[:3], *drafts)), (ir.Accept, 1, (graph.inputs[2], *drafts)),
-                                (ir.SeedWrite, 1, graph.inputs[2:3])):
+    for kind, wanted in ((ir.PassRows, (*graph.inputs[:3], *drafts)), (ir.Accept, (graph.inputs[2], *drafts)),
+                         (ir.SeedWrite, graph.inputs[2:3])):
         found = [op for op in graph.ops if isinstance(op.kind, kind)]
-        if len(found) != count or found[0].inputs[: len(wanted)] != wanted:
+        if len(found) != 1 or found[0].inputs[: len(wanted)] != wanted:
             raise ProgramError(f"{len(found)} {kind.__name__}, wanted one, of the flag and both drafts")
 
 

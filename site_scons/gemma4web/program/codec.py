@@ -1,4 +1,4 @@
-"""Program <-> FlatBuffer bytes, through the generated object classes. Structure only; meaning is checked in ``check``."""
+"""Program <-> FlatBuffer bytes, through the generated object classes. What a program means is checked in ``check``."""
 
 from __future__ import annotations
 

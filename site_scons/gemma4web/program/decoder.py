@@ -127,8 +127,8 @@ def target_graph(
 ) -> tuple[int, int]:
     """All ops of one target pass. Returns (greedy i32[Tail], hidden f32[Tail, H]).
 
-    Layers without a cache of their own write nothing that other rows read, so unless ``all_logits`` they run on the tail
-    rows only.
+    Layers without a cache of their own write nothing that other rows read, so unless ``all_logits`` they run on the
+    tail rows only.
     """
     x = embed_target(g, target, "embedded", ids, Rows.PASS)
     ple = _per_layer_embeddings(g, target, ids, x) if target.ple_width else ABSENT

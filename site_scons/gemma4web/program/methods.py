@@ -1,4 +1,4 @@
-"""The two methods: ``text_decoder`` (plain greedy) and ``k2_round`` (a prefill or one speculative round of two drafts)."""
+"""The two methods: ``text_decoder`` (plain greedy) and ``k2_round`` (a prefill, or a round of two drafts)."""
 
 from __future__ import annotations
 

@@ -61,8 +61,13 @@ def _rope_missing_on_full(program: Program) -> Program:
 
 def _rings(graph: Graph) -> set[int]:
     """Caches that sliding attention reads."""
-    return {index for op in graph.ops if isinstance(op.kind, ir.Attention) and op.kind.window for index in op.inputs[1:3]
-            } | {op.inputs[0] for op in graph.ops if isinstance(op.kind, ir.DonorView) and op.kind.window}
+    found: set[int] = set()
+    for op in graph.ops:
+        if isinstance(op.kind, ir.Attention) and op.kind.window:
+            found |= set(op.inputs[1:3])
+        elif isinstance(op.kind, ir.DonorView) and op.kind.window:
+            found.add(op.inputs[0])
+    return found
 
 
 def _resized(graph: Graph, by: int) -> tuple[Tensor, ...]:
@@ -130,8 +135,8 @@ def _wrong_donor(program: Program) -> Program:
 
 
 def _draft_2_embedding_scale(program: Program) -> Program:
-    last = [n for n, op in enumerate(program.graph.ops) if isinstance(op.kind, ir.Embedding) and op.role is Role.ASSISTANT][-1]
     ops = list(program.graph.ops)
+    last = max(n for n, op in enumerate(ops) if isinstance(op.kind, ir.Embedding) and op.role is Role.ASSISTANT)
     ops[last] = replace(ops[last], kind=ir.Embedding(scale=1.0))
     return replace(program, graph=replace(program.graph, ops=tuple(ops)))
 
@@ -141,7 +146,8 @@ def _query_position_plus_one(program: Program) -> Program:
     length, shifted = graph.inputs[3], len(graph.tensors)
     tensor = Tensor(name="shifted_position", dtype=ir.Dtype.I32, storage=Storage.ACTIVATION, dims=(1,))
     first = next(n for n, op in enumerate(graph.ops) if op.role is Role.ASSISTANT)
-    add = Op(kind=ir.AddScalar(value=1), role=Role.ASSISTANT, phase=ir.Phase.ROUND, inputs=(length,), outputs=(shifted,))
+    add = Op(kind=ir.AddScalar(value=1), role=Role.ASSISTANT, phase=ir.Phase.ROUND, inputs=(length,),
+             outputs=(shifted,))
 
     def change(op: Op) -> Op:
         moves = op.role is Role.ASSISTANT and isinstance(op.kind, ir.Rope) and op.inputs[1] == length

@@ -44,7 +44,7 @@ def drift(wanted: dict[str, bytes], folder: Path = GENERATED) -> list[str]:
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="gemma4web.program.regenerate", description="Regenerates the Python accessors.")
+    parser = argparse.ArgumentParser(prog="gemma4web.program.regenerate", description="Regenerates the accessors.")
     parser.add_argument("--flatc", type=Path, required=True, help="the toolchain's flatc")
     parser.add_argument("--check", action="store_true", help="compare only; fails on any difference")
     arguments = parser.parse_args(argv)

@@ -106,7 +106,8 @@ def _rope(s: Site) -> None:
 
 
 def _is_cache(tensor: Tensor) -> bool:
-    return tensor.storage is Storage.CACHE and tensor.dtype is Dtype.F32 and len(tensor.dims) == 4 and tensor.dims[0] == 1
+    kind = tensor.storage, tensor.dtype, len(tensor.dims)
+    return kind == (Storage.CACHE, Dtype.F32, 4) and tensor.dims[0] == 1
 
 
 def _cache_write(s: Site) -> None:
