@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import brotli
 import pytest
-from gpu_page import set_up_chromium
 from provider_probe import (
     CASES,
     MODES,
@@ -29,7 +28,7 @@ from provider_probe import (
     write_page,
 )
 
-from gemma4web.chromium import RunningBrowser, launch_flags, launched
+from gemma4web.chromium import Chromium, RunningBrowser, launch_flags, launched
 from gemma4web.errors import ToolchainError
 from gemma4web.serve import serving
 
@@ -48,8 +47,8 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[RunningBrowser]:
-    with launched(set_up_chromium(), launch_flags(gpu=os.environ.get("GEMMA4WEB_GPU") == "1")) as running:
+def browser(chromium: Chromium) -> Iterator[RunningBrowser]:
+    with launched(chromium, launch_flags(gpu=os.environ.get("GEMMA4WEB_GPU") == "1")) as running:
         yield running
 
 
@@ -163,10 +162,11 @@ def test_misuse_stops_the_module_with_its_reason(run_in_page: Run, case: str, wo
 
 
 @pytest.mark.parametrize("build", ["webgpu_port-closure", "emdawnwebgpu-closure"])
-def test_a_crash_of_the_gpu_process_is_a_loss_with_its_reason(built: Callable[[str], Path], build: str) -> None:
+def test_a_crash_of_the_gpu_process_is_a_loss_with_its_reason(built: Callable[[str], Path], chromium: Chromium,
+                                                             build: str) -> None:
     """P23: what was waited for settles, and the loss is told apart from a destroyed device."""
     module = built(build)
-    with (launched(set_up_chromium(), launch_flags(gpu=os.environ.get("GEMMA4WEB_GPU") == "1")) as running,
+    with (launched(chromium, launch_flags(gpu=os.environ.get("GEMMA4WEB_GPU") == "1")) as running,
           serving(module.parents[1]) as server):
         answer = run_case_and_crash(running, server.url, module.relative_to(module.parents[1]).as_posix())["crash"]
     assert answer["passed"], answer["detail"]
