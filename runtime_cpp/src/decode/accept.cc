@@ -106,14 +106,14 @@ void Counters::Count(const Pass& pass, uint32_t kept) {
 }
 
 Status CheckDonorLength(uint64_t donor_length, uint32_t cache_rows) {
-  if (donor_length >= 1 && donor_length + kRoundRows <= cache_rows) return {};
+  if (donor_length >= 1 && cache_rows >= kRoundRows && donor_length <= cache_rows - kRoundRows) return {};
   return InvalidArgument(Text("a round needs a donor length of 1 to ", static_cast<int64_t>(cache_rows) - kRoundRows,
                               ", it is ", donor_length, " (cache rows: ", cache_rows, ")"));
 }
 
 Status CheckPrompt(std::span<const int32_t> ids, uint64_t position, uint32_t context, uint32_t vocab) {
   if (ids.empty()) return InvalidArgument("the prompt is empty; give at least one token");
-  if (position + ids.size() > context) {
+  if (ids.size() > context || position > context - ids.size()) {
     return InvalidArgument(Text("the prompt ends at position ", position + ids.size(), ", the context holds ", context,
                                 " positions; shorten it or export with a larger --context"));
   }

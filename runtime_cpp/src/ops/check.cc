@@ -149,8 +149,9 @@ Check& Check::Rows(const Tensor& tensor, const RowCount& wanted) {
 Check& Check::Indexes(const Tensor& vector, const RowCount& rows) {
   I32(vector);
   const RowCount found = VectorRows(vector);
-  const bool feeds_first =
-      vector.storage == schema::Storage_Input && rows.kind == schema::Rows_Fixed && found.max >= rows.max;
+  const bool is_input = vector.storage == schema::Storage_Input && vector.dims.size() == 2;
+  const bool feeds_first = is_input && vector.dims[1] == site_.graph().prefill_rows &&
+                           rows.kind == schema::Rows_Fixed && rows.max <= vector.dims[1];
   if (found != rows && !feeds_first) {
     Fail(Text("tensor ", vector.name, " has ", RowText(found), " entries, wanted ", RowText(rows)));
   }

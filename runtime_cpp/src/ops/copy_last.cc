@@ -6,7 +6,13 @@ namespace gemma4::ops {
 
 Status CheckCopyLast(const Site& site) {
   const Tensor& greedy = site.in(0);
-  return Check(site).I32(greedy).I32(site.out(0)).Indexes(greedy, MatrixRows(greedy)).Dims(site.out(0), {1, 1}).Take();
+  return Check(site)
+      .I32(greedy)
+      .That(greedy.rows != schema::Rows_Fixed && greedy.dims.size() == 1,
+            Text("greedy tokens ", greedy.name, " have dims ", DimsText(greedy), ", wanted one entry a row"))
+      .I32(site.out(0))
+      .Dims(site.out(0), {1, 1})
+      .Take();
 }
 
 void RecordCopyLast(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {

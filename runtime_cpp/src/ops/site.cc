@@ -16,8 +16,7 @@ RowCount VectorRows(const Tensor& tensor) {
   if (tensor.dims.size() == 2 && tensor.dims[0] == 1 && tensor.storage == schema::Storage_Input) {
     return {schema::Rows_Pass, tensor.dims[1]};
   }
-  if (tensor.rows != schema::Rows_Fixed) return {tensor.rows, tensor.dims.front()};
-  return {schema::Rows_Fixed, tensor.elements};
+  return {tensor.rows, tensor.elements};
 }
 
 uint32_t RowsIn(const RowCount& rows, const PassRows& pass) {

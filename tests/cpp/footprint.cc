@@ -1,0 +1,173 @@
+#include "footprint.h"
+
+#include <string_view>
+
+#include "base/text.h"
+#include "ops/rope.h"
+
+namespace gemma4::test {
+
+namespace {
+
+using ops::BindingRef;
+using ops::DispatchSpec;
+using Words = std::vector<uint64_t>;
+
+template <typename Params>
+Params Read(const DispatchSpec& spec) {
+  Params params;
+  std::memcpy(&params, spec.params.data(), sizeof(params));
+  return params;
+}
+
+uint64_t Mul(uint64_t a, uint64_t b) { return a * b; }
+uint64_t Q4Values(uint64_t rows, uint64_t k) { return rows * k / 8; }
+uint64_t Q4Scales(uint64_t rows, uint64_t k) { return (rows * (k / 32) + 1) / 2; }
+
+Words Matrices(const DispatchSpec& spec, std::string_view name) {
+  if (name == "embedding_f32") {
+    const auto p = Read<kernels::EmbeddingF32Params>(spec);
+    return {p.rows, Mul(p.vocab, p.width), Mul(p.rows, p.width)};
+  }
+  if (name == "embedding_q4") {
+    const auto p = Read<kernels::EmbeddingQ4Params>(spec);
+    return {p.rows, Q4Values(p.vocab, p.width), Q4Scales(p.vocab, p.width), Mul(p.rows, p.width)};
+  }
+  if (name == "linear_f32") {
+    const auto p = Read<kernels::LinearF32Params>(spec);
+    return {Mul(p.rows, p.k), Mul(p.n, p.k), Mul(p.rows, p.n)};
+  }
+  if (name == "linear_q4") {
+    const auto p = Read<kernels::LinearQ4Params>(spec);
+    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), Mul(p.rows, p.n)};
+  }
+  if (name == "gather_linear_f32") {
+    const auto p = Read<kernels::GatherLinearF32Params>(spec);
+    return {p.k, Mul(p.rows, p.k), p.count, p.count};
+  }
+  if (name == "gather_linear_q4") {
+    const auto p = Read<kernels::GatherLinearQ4Params>(spec);
+    return {p.k, Q4Values(p.rows, p.k), Q4Scales(p.rows, p.k), p.count, p.count};
+  }
+  return {};
+}
+
+Words Rows(const DispatchSpec& spec, std::string_view name) {
+  if (name == "rms_norm") {
+    const auto p = Read<kernels::RmsNormParams>(spec);
+    const uint64_t all = Mul(p.rows, p.width);
+    return {all, p.flags & 1 ? p.width : 0, p.flags & 2 ? all : 0, p.flags >> 2 & 1, all};
+  }
+  if (name == "rope") {
+    const auto p = Read<kernels::RopeParams>(spec);
+    const uint64_t all = Mul(Mul(p.rows, p.heads), p.head_dim);
+    return {all, p.rows, p.head_dim / 2, all};
+  }
+  if (name == "cache_write") {
+    const auto p = Read<kernels::CacheWriteParams>(spec);
+    return {Mul(p.rows, p.width), p.rows, Mul(p.capacity, p.width)};
+  }
+  if (name == "attention") {
+    const auto p = Read<kernels::AttentionParams>(spec);
+    const uint64_t query = Mul(Mul(p.rows, p.q_heads), p.head_dim);
+    const uint64_t cache = Mul(Mul(p.capacity, p.kv_heads), p.head_dim);
+    return {query, cache, cache, p.donor ? 1 : p.rows, query};
+  }
+  if (name == "gelu_mul") {
+    const auto p = Read<kernels::GeluMulParams>(spec);
+    const uint64_t last = Mul(p.rows - 1, p.stride) + p.offset + p.width;
+    return {Mul(p.rows, p.width), last, Mul(p.rows, p.width)};
+  }
+  if (name == "ple_combine") {
+    const auto p = Read<kernels::PleCombineParams>(spec);
+    const uint64_t all = Mul(p.groups, p.width);
+    return {all, all, p.width, all};
+  }
+  if (name == "copy_words") {
+    const auto p = Read<kernels::CopyWordsParams>(spec);
+    return {uint64_t{p.source_offset} + p.count, p.count};
+  }
+  if (name == "softcap") {
+    const auto p = Read<kernels::SoftcapParams>(spec);
+    return {p.count, p.count};
+  }
+  if (name == "argmax") {
+    const auto p = Read<kernels::ArgmaxParams>(spec);
+    return {Mul(p.rows, p.width), p.rows};
+  }
+  return {};
+}
+
+Words Drafts(const DispatchSpec& spec, std::string_view name) {
+  if (name == "concat") {
+    const auto p = Read<kernels::ConcatParams>(spec);
+    return {Mul(p.rows, p.a_width), Mul(p.rows, p.b_width), Mul(p.rows, uint64_t{p.a_width} + p.b_width)};
+  }
+  if (name == "topk") {
+    const auto p = Read<kernels::TopkParams>(spec);
+    return {p.n, p.k, p.k};
+  }
+  if (name == "gather_rows") {
+    const auto p = Read<kernels::GatherRowsParams>(spec);
+    return {Mul(p.table_rows, p.width), p.count, Mul(p.count, p.width)};
+  }
+  if (name == "amin") return {Read<kernels::AminParams>(spec).count, 1};
+  if (name == "fill") return {1, Read<kernels::FillParams>(spec).count};
+  if (name == "scatter") {
+    const auto p = Read<kernels::ScatterParams>(spec);
+    return {p.count, p.count, p.size};
+  }
+  if (name == "add_scalar") {
+    const auto p = Read<kernels::AddScalarParams>(spec);
+    return {p.count, p.count};
+  }
+  // A round reads one entry of ids and positions, a prefill `rows`; prefill passes are no longer than the inputs.
+  if (name == "pass_rows") return {1, 1, 1, 1, 1, Read<kernels::PassRowsParams>(spec).rows, Read<kernels::PassRowsParams>(spec).rows};
+  if (name == "accept") return {1, 1, 1, Read<kernels::AcceptParams>(spec).rows, 2, 3, 1, 1};
+  if (name == "seed_write") {
+    const auto p = Read<kernels::SeedWriteParams>(spec);
+    return {1, Mul(p.rows, p.width), 1, p.width, 1};
+  }
+  return {};
+}
+
+// Words of what a binding refers to; of an absent input none.
+uint64_t AvailableWords(const ops::Graph& graph, const BindingRef& ref) {
+  switch (ref.kind) {
+    case BindingRef::Kind::kValues: return (graph.tensors[ref.index].values_bytes + 3) / 4;
+    case BindingRef::Kind::kScales: return (graph.tensors[ref.index].scales_bytes + 3) / 4;
+    case BindingRef::Kind::kRopeTable: return ops::RopeFrequencies(ops::RopeKeyOf(graph.ops[ref.index])).size();
+    case BindingRef::Kind::kAbsent: break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<uint64_t> TouchedWords(const DispatchSpec& spec) {
+  const std::string_view name = spec.kernel->name;
+  for (const auto family : {&Matrices, &Rows, &Drafts}) {
+    if (Words words = family(spec, name); !words.empty()) return words;
+  }
+  return {};
+}
+
+std::string FindOutOfBounds(const ops::Graph& graph, const std::vector<DispatchSpec>& specs) {
+  for (const DispatchSpec& spec : specs) {
+    const std::string name = spec.kernel->name;
+    const Words touched = TouchedWords(spec);
+    if (touched.empty()) return name + " is not known to the test";
+    if (spec.groups == 0) return name + " has no workgroups";
+    if (spec.bindings.size() != touched.size() || spec.kernel->binding_count != touched.size() + 1) {
+      return name + " has a wrong number of bindings";
+    }
+    if (spec.params_bytes != spec.kernel->params_bytes) return name + " has params of a wrong size";
+    for (size_t i = 0; i < touched.size(); ++i) {
+      const uint64_t available = AvailableWords(graph, spec.bindings[i]);
+      if (touched[i] > available) return Text(name, " touches ", touched[i], " words of binding ", i, ", which has ", available);
+    }
+  }
+  return {};
+}
+
+}  // namespace gemma4::test

@@ -1,0 +1,121 @@
+"""Builds the host test programs: the runtime's C++ and tests/cpp, compiled by em++ for Node, once a decoding kind.
+
+Undefined-behaviour checks and asserts are on. Objects are kept below ``build/host-tests`` and made again only when one of
+the files that they were made from has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from gemma4web import kernels
+from gemma4web.compile import read_depfile
+from gemma4web.errors import CompileError
+from gemma4web.files import sha256_bytes, sha256_file, write_atomic, write_if_changed
+from gemma4web.process import run
+from gemma4web.toolchain import Toolchain, identity
+from gemma4web.variants import Decoding
+
+CHECKOUT: Final = Path(__file__).resolve().parents[2]
+TESTS: Final = CHECKOUT / "tests/cpp"
+SOURCES: Final = CHECKOUT / "runtime_cpp/src"
+LAYERS: Final = ("base", "gpu", "ops", "program")
+_COMPILE_S: Final = 600.0
+_RUN_S: Final = 900.0
+_FLAGS: Final = (
+    "-std=c++20", "-O1", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined",
+    "-fno-sanitize-recover=undefined", "-DGEMMA4_PROFILE=0",
+)
+_LINK_FLAGS: Final = (
+    "-O1", "-fno-exceptions", "-fno-rtti", "-fsanitize=undefined", "-sNODERAWFS=1", "-sALLOW_MEMORY_GROWTH=1",
+    "-sEXIT_RUNTIME=1", "-sASSERTIONS=1", "-sSTACK_SIZE=1MB", "-sENVIRONMENT=node",
+)
+_CASE = re.compile(r"^GEMMA4_TEST\((\w+)\)", re.MULTILINE)
+
+
+def test_sources() -> list[Path]:
+    return sorted(TESTS.glob("*.cc"))
+
+
+def case_names() -> list[str]:
+    """Every case of the C++ tests, read from their sources, so that pytest can list them before anything is built."""
+    return [name for path in test_sources() for name in _CASE.findall(path.read_text(encoding="utf-8"))]
+
+
+def runtime_sources() -> list[Path]:
+    """The layers under test. Timestamp queries belong to profile builds."""
+    layers = [path for layer in LAYERS for path in sorted((SOURCES / layer).glob("*.cc")) if path.stem != "query_pool"]
+    return [*layers, SOURCES / "decode/accept.cc"]
+
+
+def generate(toolchain: Toolchain, folder: Path) -> None:
+    """kernels.h and program_generated.h, touched only when their content changes."""
+    write_if_changed(folder / "kernels.h", kernels.generate(CHECKOUT / "runtime_cpp/kernels").header)
+    fresh = folder / "flatc"
+    fresh.mkdir(parents=True, exist_ok=True)
+    schema = CHECKOUT / "site_scons/gemma4web/program/program.fbs"
+    run([toolchain.flatc, "--cpp", "-o", fresh, schema], env=toolchain.environment(), error=CompileError, what="flatc")
+    write_if_changed(folder / "program_generated.h", (fresh / "program_generated.h").read_bytes())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostBuild:
+    """One decoding kind's program. ``folder`` holds its objects."""
+
+    toolchain: Toolchain
+    decoding: Decoding
+    folder: Path
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "host_tests.js"
+
+    def _flags(self) -> list[str]:
+        generated = self.folder.parent / "gen"
+        return [*_FLAGS, f"-DGEMMA4_MTP={int(self.decoding is Decoding.MTP)}", f"-I{SOURCES}", f"-I{TESTS}", f"-I{generated}",
+                "-isystem", str(self.toolchain.flatbuffers_include), "-isystem", str(self.toolchain.webgpu_include)]
+
+    def _key(self, words: Iterable[str], files: Iterable[Path]) -> str:
+        parts = [*words, json.dumps(identity(self.toolchain), sort_keys=True)]
+        parts += [f"{path} {sha256_file(path) if path.is_file() else 'missing'}" for path in files]
+        return sha256_bytes("\n".join(parts).encode())
+
+    def _compile(self, source: Path) -> Path:
+        target = self.folder / f"{source.parent.name}-{source.stem}.o"
+        record, flags = target.with_suffix(".json"), self._flags()
+        if target.is_file() and record.is_file():
+            known = json.loads(record.read_text(encoding="utf-8"))
+            if known["key"] == self._key(flags, map(Path, known["files"])):
+                return target
+        depfile = target.with_suffix(".d")
+        run([*self.toolchain.emcc, *flags, "-MMD", "-MF", depfile, "-c", source, "-o", target],
+            env=self.toolchain.environment(), error=CompileError, what=f"compiling {source.name}", timeout_s=_COMPILE_S)
+        files = sorted(read_depfile(depfile.read_text(encoding="utf-8")))
+        depfile.unlink()
+        write_atomic(record, json.dumps({"files": files, "key": self._key(flags, map(Path, files))}))
+        return target
+
+    def build(self) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            objects = list(pool.map(self._compile, [*runtime_sources(), *test_sources()]))
+        key, record = self._key(_LINK_FLAGS, objects), self.folder / "host_tests.json"
+        if not (self.program.is_file() and record.is_file() and record.read_text(encoding="utf-8") == key):
+            run([*self.toolchain.emcc, *_LINK_FLAGS, *objects, "-o", self.program], env=self.toolchain.environment(),
+                error=CompileError, what=f"linking the {self.decoding} host tests", timeout_s=_COMPILE_S)
+            write_atomic(record, key)
+        return self.program
+
+    def run(self, *words: str | Path) -> list[dict[str, Any]]:
+        """The program's lines. A crash raises CompileError with the end of its output."""
+        argv: Sequence[str | Path] = [self.toolchain.node, self.program, *words]
+        text = run(argv, env=self.toolchain.environment(), error=CompileError, what=f"{self.decoding} host tests",
+                   timeout_s=_RUN_S)
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]

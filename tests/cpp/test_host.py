@@ -1,0 +1,196 @@
+"""The C++ host tests, compiled by em++ and run in Node: every case is reported as a test of its own.
+
+Beside the cases, the loader's verdict on programs that break one rule each (X1 to X8, X13, V4, P42, P49), and on the
+deliberate mistakes of ``program.mutants``. The fixtures are exports of a checkpoint of a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from broken_programs import BROKEN, Broken, wrong_operands
+from host_build import CHECKOUT, HostBuild, case_names, generate
+from micro_checkpoint import write_pair
+
+from gemma4web.errors import CompileError, ToolchainError
+from gemma4web.export.exporter import ExportOptions, export
+from gemma4web.export.folder import ModelFolder, open_folder
+from gemma4web.program import codec, ir, mutants
+from gemma4web.program.ir import Program, QueryPositions
+from gemma4web.toolchain import load
+from gemma4web.variants import Decoding
+
+pytestmark = pytest.mark.emcc
+
+METHODS: Final[Mapping[Decoding, str]] = {Decoding.PLAIN: ir.TEXT_DECODER, Decoding.MTP: ir.K2_ROUND}
+DECODINGS: Final = {method: decoding for decoding, method in METHODS.items()}
+MODELS: Final[dict[str, dict[str, Any]]] = {
+    "f32": {},
+    "q4": {"weights": "q4", "max_shard_bytes": 20_000},
+    "all_logits": {"weights": "q4", "all_logits": True},
+    "progressive": {"query_positions": QueryPositions.PROGRESSIVE},
+}
+Verdict = dict[str, Any]
+Probe = Callable[[str, Mapping[str, Program]], dict[str, Verdict]]
+
+
+@pytest.fixture(scope="session")
+def builds() -> dict[Decoding, HostBuild]:
+    try:
+        toolchain = load(CHECKOUT / "build/toolchain.json")
+    except ToolchainError as error:
+        pytest.skip(f"no toolchain is set up: run `scons toolchain` ({error.args[0]})")
+    folder = CHECKOUT / "build/host-tests"
+    generate(toolchain, folder / "gen")
+    made = {kind: HostBuild(toolchain=toolchain, decoding=kind, folder=folder / kind) for kind in Decoding}
+    for build in made.values():
+        build.build()
+    return made
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Exports of one micro checkpoint, a folder for each of MODELS."""
+    root = tmp_path_factory.mktemp("host-data")
+    target, assistant = write_pair(root / "checkpoint")
+    for name, options in MODELS.items():
+        export(ExportOptions(target=target, assistant=assistant, out=root / name, prefill_rows=8, context=64, **options))
+    return root
+
+
+@pytest.fixture(scope="session")
+def model(data: Path) -> Callable[[str], ModelFolder]:
+    return lambda name: open_folder(data / name)
+
+
+@pytest.fixture(scope="session")
+def probe(builds: dict[Decoding, HostBuild], tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    """The loader's verdict on programs, by name."""
+
+    def run(method: str, programs: Mapping[str, Program]) -> dict[str, Verdict]:
+        folder = tmp_path_factory.mktemp("probe")
+        names = {}
+        for number, (name, program) in enumerate(programs.items()):
+            path = folder / f"{number}.g4p"
+            path.write_bytes(codec.to_bytes(program))
+            names[str(path)] = name
+        lines = builds[DECODINGS[method]].run("probe", method, *names)
+        return {names[line["file"]]: line for line in lines}
+
+    return run
+
+
+class _Results:
+    """Failures of every case of one program, run once; what the program said when it crashed."""
+
+    def __init__(self, build: HostBuild, data: Path) -> None:
+        self._build, self._data = build, data
+        self._failures: dict[str, list[str]] | None = None
+        self._crash = ""
+
+    def of(self, case: str, soak: bool = False) -> list[str]:
+        if self._failures is None:
+            self._failures = {}
+            try:
+                lines = self._build.run("run", self._data, *(["soak"] if soak else []))
+                self._failures = {line["case"]: line["failures"] for line in lines}
+            except CompileError as error:
+                self._crash = str(error)
+        return self._failures.get(case, [f"did not run: {self._crash or 'no result was printed'}"])
+
+
+@pytest.fixture(scope="session")
+def results(builds: dict[Decoding, HostBuild], data: Path) -> dict[Decoding, _Results]:
+    return {kind: _Results(build, data) for kind, build in builds.items()}
+
+
+@pytest.mark.parametrize("case", case_names())
+@pytest.mark.parametrize("decoding", list(Decoding))
+def test_case(results: dict[Decoding, _Results], decoding: Decoding, case: str) -> None:
+    assert results[decoding].of(case) == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("decoding", list(Decoding))
+def test_soak(request: pytest.FixtureRequest, builds: dict[Decoding, HostBuild], data: Path, decoding: Decoding) -> None:
+    """Every byte of the programs flipped and cut, every allocation failed."""
+    if "soak" not in request.config.getoption("-m"):
+        pytest.skip("long repetition: run with -m soak")
+    found = _Results(builds[decoding], data)
+    assert {case: found.of(case, soak=True) for case in case_names() if found.of(case, soak=True)} == {}
+
+
+def test_case_names_are_unique() -> None:
+    names = case_names()
+    assert len(names) == len(set(names)) > 30
+
+
+@pytest.mark.parametrize("method", list(DECODINGS))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_plan(probe: Probe, model: Callable[[str], ModelFolder], name: str, method: str) -> None:
+    """The plan of a good program says what the exporter wrote: shards, weight bytes, header."""
+    folder = model(name)
+    program = folder.program(method)
+    verdict = probe(method, {"good": program})["good"]
+    assert (verdict["code"], verdict["message"]) == ("ok", "")
+    plan = json.loads(verdict["plan"])
+    spans = [span for weight in program.weights for span in (weight.values, weight.scales) if span is not None]
+    caches = [tensor for tensor in program.graph.tensors if tensor.storage is ir.Storage.CACHE]
+    assert plan["weight_bytes"] == sum(span.bytes for span in spans)
+    assert plan["cache_bytes"] == sum(4 * tensor.elements for tensor in caches)
+    assert plan["largest_binding"]["bytes"] >= max(span.bytes for span in spans)
+    assert [shard["file"] for shard in plan["shards"]] == folder.receipt["methods"][method]["shards"]
+    assert all(folder.receipt["files"][shard["file"]] == {"bytes": shard["bytes"], "sha256": shard["sha256"]}
+               for shard in plan["shards"])
+    assert plan["method"] == method and plan["vocab"] == program.graph.vocab and plan["ops"] == len(program.graph.ops)
+    assert plan["query_positions"] == program.graph.query_positions.name.lower()
+    assert plan["total_bytes"] == plan["weight_bytes"] + plan["cache_bytes"] + plan["activation_bytes"]
+
+
+def _broken_cases() -> Iterable[Any]:
+    for broken in BROKEN:
+        for method in broken.methods:
+            yield pytest.param(broken, method, id=f"{method}-{broken.name}".replace(" ", "_"))
+
+
+@pytest.fixture(scope="session")
+def verdicts(probe: Probe, model: Callable[[str], ModelFolder]) -> dict[tuple[str, str], Verdict]:
+    """Verdicts on all broken programs, by (method, name): one start of the program a method."""
+    found: dict[tuple[str, str], Verdict] = {}
+    for method in DECODINGS:
+        good = model("f32").program(method)
+        programs = {broken.name: broken.change(good) for broken in BROKEN if method in broken.methods}
+        found |= {(method, name): verdict for name, verdict in probe(method, programs).items()}
+    return found
+
+
+@pytest.mark.parametrize(("broken", "method"), _broken_cases())
+def test_broken_program_is_refused(verdicts: dict[tuple[str, str], Verdict], broken: Broken, method: str) -> None:
+    verdict = verdicts[method, broken.name]
+    assert verdict["code"] in ("corrupt_data", "unsupported"), verdict["message"]
+    missing = [part for part in broken.says if part not in verdict["message"]]
+    assert missing == [], verdict["message"]
+
+
+@pytest.mark.parametrize("method", list(DECODINGS))
+def test_wrong_operands_are_refused(probe: Probe, model: Callable[[str], ModelFolder], method: str) -> None:
+    """V4: every operand of every kind of op with a wrong dtype, width, rank or number."""
+    programs = dict(wrong_operands(model("progressive").program(method)))
+    assert len(programs) > 150
+    wrong = {name: verdict["message"] for name, verdict in probe(method, programs).items()
+             if verdict["code"] != "corrupt_data" or not verdict["message"].startswith("op ")}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("method", list(DECODINGS))
+def test_mutants(probe: Probe, model: Callable[[str], ModelFolder], method: str) -> None:
+    """Mistakes that break a contract are refused; consistent programs that compute something else load."""
+    good = model("f32").program(method)
+    names = [name for name in mutants.MUTANTS if method == ir.K2_ROUND or name not in mutants.ROUND_ONLY]
+    verdicts = probe(method, {name: mutants.mutate(good, name) for name in names})
+    refused = {name for name, verdict in verdicts.items() if verdict["code"] != "ok"}
+    assert refused == mutants.REFUSED & set(names)
