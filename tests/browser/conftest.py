@@ -70,10 +70,11 @@ def fake_site(fake_bundle: Path) -> Iterator[BundleServer]:
 
 @pytest.fixture(scope="session")
 def bundle() -> Path:
-    """The bundle that the build staged; absent where the C++ toolchain is."""
-    if not (BUILD / "bundle" / "manifest.json").is_file():
+    """The bundle that the build staged, or the one that BUNDLE= names."""
+    bundle = Path(os.environ.get("BUNDLE", BUILD / "bundle"))
+    if not (bundle / "manifest.json").is_file():
         pytest.skip("no bundle is staged: run `scons bundle`")
-    return BUILD / "bundle"
+    return bundle
 
 
 @pytest.fixture
