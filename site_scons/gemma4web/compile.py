@@ -54,6 +54,8 @@ _SETTINGS: Final[Settings] = {
     "FILESYSTEM": "0",
     "STRICT": "1",
     "EXPORTED_RUNTIME_METHODS": RUNTIME_METHODS,
+    # What the page passes to a factory; STRICT would leave out the code that reads it.
+    "INCOMING_MODULE_JS_API": ("locateFile", "onAbort", "print", "printErr", "wasmBinary"),
 }
 _MODE_SETTINGS: Final[Mapping[Mode, Settings]] = {
     Mode.RELEASE: {"ASSERTIONS": "0"},
