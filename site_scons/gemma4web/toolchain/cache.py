@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -108,13 +110,18 @@ def ensure_folder(
         facts = read_stamp(folder, inputs)
         if facts is not None:
             return facts
-        temporary = folder.with_name(f".{folder.name}.partial")
-        for leftover in (temporary, folder):
-            if leftover.exists():
-                shutil.rmtree(leftover)
-        temporary.mkdir(parents=True)
-        build(temporary)
-        temporary.rename(folder)
+        for leftover in folder.parent.glob(f".{glob.escape(folder.name)}.partial-*"):
+            shutil.rmtree(leftover, ignore_errors=True)  # a killed set-up's child may still be writing there
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.partial-", dir=folder.parent))
+        temporary.chmod(0o755)
+        try:
+            build(temporary)
+            temporary.rename(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
         facts = finish(folder)
         write_stamp(folder, inputs, facts)
     return facts

@@ -1,0 +1,64 @@
+"""What a set-up shows: plain lines without control characters, a moving bar on a terminal, and always an end."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gemma4web.toolchain import progress as module
+from gemma4web.toolchain.progress import PlainProgress, TerminalProgress, default_progress, folder_bytes, step
+
+
+def test_plain_lines_say_begin_share_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
+    stream = io.StringIO()
+    seen: list[float] = []
+
+    def measure() -> float:
+        seen.append(2.5e6)
+        return 2.5e6
+
+    with step(PlainProgress(stream), "downloading", measure=measure, total=10e6):
+        deadline = time.monotonic() + 30
+        while not seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "downloading ..."
+    assert "downloading ...  25% 2 of 10 MB" in lines
+    assert lines[-1].startswith("downloading: done after ")
+    assert "\x1b" not in stream.getvalue() and "\r" not in stream.getvalue()
+
+
+def test_a_failed_step_says_so_and_raises_on() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ValueError, match="broken"), step(PlainProgress(stream), "trying"):
+        raise ValueError("broken")
+    assert stream.getvalue().splitlines()[-1].startswith("trying: failed after ")
+
+
+def test_a_terminal_gets_a_bar_and_paths_are_not_markup() -> None:
+    stream = io.StringIO()
+    progress = TerminalProgress(Console(file=stream, force_terminal=True, width=100))
+    with step(progress, "patching"):
+        progress.advance("patching", 0.5, "1 of 2 files")
+    progress.line("/a/[red]/b")
+    assert "/a/[red]/b" in stream.getvalue() and "patching: done after" in stream.getvalue()
+
+
+def test_without_a_terminal_lines_are_plain() -> None:
+    assert isinstance(default_progress(), PlainProgress)
+
+
+def test_bytes_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "one").write_bytes(bytes(100))
+    (tmp_path / "two").write_bytes(bytes(11))
+    (tmp_path / "link").symlink_to(tmp_path / "two")
+    assert folder_bytes(tmp_path) == 111
+    assert folder_bytes(tmp_path / "absent") == 0
