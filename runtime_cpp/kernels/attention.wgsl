@@ -77,7 +77,7 @@ fn main(
   var broken = 0u;
   var acc: array<f32, MAX_SLICES>;
   // Tiles lie at multiples of 64 of the absolute position, so the order of additions depends on the position alone.
-  for (var tile = range.x & ~63; tile < range.y; tile += 64) {
+  for (var tile = select(range.y, range.x & ~63, range.x < range.y); tile < range.y; tile += 64) {
     workgroupBarrier();
     let t = tile + i32(lane);
     var score = 0.0;

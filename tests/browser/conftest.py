@@ -1,8 +1,7 @@
-"""What the browser tests share: one Chromium, a stand-in bundle, and the bundle that the build staged."""
+"""What the browser tests share: a fresh page each, a stand-in bundle, and the bundle that the build staged."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -11,31 +10,11 @@ import pytest
 from tests.support.chrome import Chrome, Remote
 from tests.support.fake_bundle import make_fake_bundle
 
-from gemma4web.chromium import Chromium
 from gemma4web.files import load_json
 from gemma4web.serve import BundleServer, serving
-from gemma4web.toolchain import load_browser
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = REPOSITORY / "build"
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Chromium:
-    """BROWSER= when it is given, else the one that set-up recorded."""
-    if named := os.environ.get("BROWSER"):
-        return Chromium(executable=Path(named))
-    if not (BUILD / "browser.json").is_file():
-        pytest.skip("no Chromium is set up: run `scons toolchain` or set BROWSER=")
-    found = load_browser(BUILD / "browser.json")
-    return Chromium(executable=found.executable, env=found.env)
-
-
-@pytest.fixture(scope="session")
-def chrome(chromium: Chromium) -> Iterator[Chrome]:
-    chrome = Chrome(chromium, gpu=os.environ.get("GEMMA4WEB_GPU") == "1")
-    yield chrome
-    chrome.close()
 
 
 @pytest.fixture

@@ -1,0 +1,33 @@
+"""What tests of several folders share: one headless Chromium for a whole run, and a page on it that runs shaders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from tests.support.chrome import Chrome
+from tests.support.gpu_page import GpuPage, set_up_chromium
+
+from gemma4web.chromium import Chromium
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Chromium:
+    """BROWSER= when it is given, else the one that set-up recorded."""
+    return set_up_chromium()
+
+
+@pytest.fixture(scope="session")
+def chrome(chromium: Chromium) -> Iterator[Chrome]:
+    """On the software adapter, or with GEMMA4WEB_GPU=1 on the machine's GPU."""
+    chrome = Chrome(chromium, gpu=os.environ.get("GEMMA4WEB_GPU") == "1")
+    yield chrome
+    chrome.close()
+
+
+@pytest.fixture(scope="session")
+def gpu_page(chrome: Chrome) -> Iterator[GpuPage]:
+    page = GpuPage(chrome)
+    yield page
+    page.close()

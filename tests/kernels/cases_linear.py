@@ -1,0 +1,152 @@
+"""Cases of the embedding, linear and gather_linear kernels, with plain and packed 4-bit weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from kernel_case import Array, Case, Expected, Rng, case
+
+from gemma4web.oracle import ops
+
+
+def f32(rng: Rng, *shape: int, scale: float = 1.0) -> npt.NDArray[np.float32]:
+    return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def packed(rng: Rng, rows: int, columns: int) -> tuple[Array, Array]:
+    """values u8[rows, columns/2] with every code, scales f16[rows, columns/32] of both signs."""
+    values = rng.integers(0, 256, (rows, columns // 2), dtype=np.uint8)
+    scales = (rng.uniform(0.001, 0.1, (rows, columns // 32)) * rng.choice([-1.0, 1.0], (rows, columns // 32)))
+    return values, scales.astype(np.float16)
+
+
+def embedding_case(table: Mapping[str, Array], dense: Array, ids: npt.ArrayLike, scale: float, kernel: str) -> Case:
+    index = np.asarray(ids, np.int32)
+    scale = float(np.float32(scale))
+    return Case(
+        kernel=kernel, inputs={"ids": index, **table},
+        outputs={"out": Expected(values=ops.embedding(index, dense, scale))},
+        params={"rows": index.size, "width": dense.shape[1], "vocab": dense.shape[0], "scale": scale},
+        per_row=("ids", "out"),
+    )
+
+
+@case("embedding_f32: vocabulary edges and bad ids at prime sizes")
+def embedding_edges(rng: Rng) -> Case:
+    table = f32(rng, 97, 53)
+    return embedding_case({"table": table}, table, [0, 96, 97, -1, 5, -2**31, 2**31 - 1], 53**0.5, "embedding_f32")
+
+
+@case("embedding_f32: more groups than one dimension of the faked grid takes")
+def embedding_many(rng: Rng) -> Case:
+    table = f32(rng, 13, 101)
+    return embedding_case({"table": table}, table, rng.integers(0, 13, 31), 1.0, "embedding_f32")
+
+
+@case("embedding_q4: vocabulary edges and bad ids")
+def embedding_q4_edges(rng: Rng) -> Case:
+    values, scales = packed(rng, 97, 96)
+    return embedding_case({"values": values, "scales": scales}, ops.unpack_q4(values, scales),
+                          [0, 96, 97, -1, 17, -2**31, 2**31 - 1], 96**0.5, "embedding_q4")
+
+
+@case("embedding_q4: one row of the PLE table of E2B (8960 columns)")
+def embedding_q4_ple(rng: Rng) -> Case:
+    values, scales = packed(rng, 7, 8960)
+    return embedding_case({"values": values, "scales": scales}, ops.unpack_q4(values, scales), [6, 0, 3], 16.0,
+                          "embedding_q4")
+
+
+def linear_case(x: Array, weight: Mapping[str, Array], dense: Array, kernel: str) -> Case:
+    return Case(
+        kernel=kernel, inputs={"x": x, **weight},
+        outputs={"out": Expected(values=ops.linear(x, dense), magnitude=ops.linear(np.abs(x), np.abs(dense)))},
+        params={"rows": x.shape[0], "k": x.shape[1], "n": dense.shape[0]}, per_row=("x", "out"),
+    )
+
+
+def add_linear_f32(rows: int, k: int, n: int) -> None:
+    @case(f"linear_f32: {rows} x {k} by {n}")
+    def build(rng: Rng) -> Case:
+        weight = f32(rng, n, k)
+        return linear_case(f32(rng, rows, k), {"weight": weight}, weight, "linear_f32")
+
+
+# Every remainder of k by 4, primes, tails of the 64-wide workgroup, one real shape.
+for shape in ((1, 1, 1), (3, 2, 5), (2, 3, 31), (1, 4, 63), (3, 5, 64), (7, 61, 65), (17, 31, 97), (16, 64, 128),
+              (33, 47, 33), (1, 1536, 256), (3, 257, 129)):
+    add_linear_f32(*shape)
+
+
+def add_linear_q4(rows: int, k: int, n: int) -> None:
+    @case(f"linear_q4: {rows} x {k} by {n}")
+    def build(rng: Rng) -> Case:
+        values, scales = packed(rng, n, k)
+        return linear_case(f32(rng, rows, k), {"values": values, "scales": scales}, ops.unpack_q4(values, scales),
+                           "linear_q4")
+
+
+# k of one, an odd and an even number of groups: a row of scales may begin in the middle of a word.
+for shape in ((1, 32, 1), (3, 96, 31), (2, 64, 33), (7, 160, 65), (15, 32, 63), (17, 224, 96), (33, 96, 97),
+              (1, 1536, 512), (3, 1056, 67)):
+    add_linear_q4(*shape)
+
+
+@case("linear_q4: one-hot activations show every weight and the nibble order")
+def linear_q4_one_hot(rng: Rng) -> Case:
+    values, scales = packed(rng, 17, 64)
+    return linear_case(np.eye(64, dtype=np.float32), {"values": values, "scales": scales},
+                       ops.unpack_q4(values, scales), "linear_q4")
+
+
+@case("linear_q4: codes -8 and +7 alone")
+def linear_q4_extremes(rng: Rng) -> Case:
+    values = rng.choice(np.array([0x00, 0xFF, 0x0F, 0xF0], np.uint8), (19, 48))
+    scales = np.full((19, 3), 0.5, np.float16)
+    return linear_case(f32(rng, 2, 96), {"values": values, "scales": scales}, ops.unpack_q4(values, scales), "linear_q4")
+
+
+def gather_case(y: Array, weight: Mapping[str, Array], dense: Array, ids: Any, kernel: str) -> Case:
+    index = np.asarray(ids, np.int32)
+    return Case(
+        kernel=kernel, inputs={"y": y, **weight, "ids": index},
+        outputs={"out": Expected(values=ops.gather_linear(y, dense, index),
+                                 magnitude=ops.gather_linear(np.abs(y), np.abs(dense), index))},
+        params={"count": index.size, "k": dense.shape[1], "rows": dense.shape[0]},
+    )
+
+
+BAD_IDS = (0, 96, 97, -1, -2**31, 2**31 - 1, 3, 3)
+
+
+@case("gather_linear_f32: edges, repeats and bad ids at prime sizes")
+def gather_linear_edges(rng: Rng) -> Case:
+    weight = f32(rng, 97, 61)
+    ids = [*BAD_IDS, *rng.integers(0, 97, 211)]
+    return gather_case(f32(rng, 1, 61), {"weight": weight}, weight, ids, "gather_linear_f32")
+
+
+@case("gather_linear_f32: the 4096 candidates of the centroid head, width 256")
+def gather_linear_head(rng: Rng) -> Case:
+    weight = f32(rng, 4096, 256)
+    return gather_case(f32(rng, 1, 256), {"weight": weight}, weight, rng.permutation(4096), "gather_linear_f32")
+
+
+@case("gather_linear_q4: edges, repeats and bad ids")
+def gather_linear_q4_edges(rng: Rng) -> Case:
+    values, scales = packed(rng, 97, 96)
+    ids = [*BAD_IDS, *rng.integers(0, 97, 211)]
+    return gather_case(f32(rng, 1, 96), {"values": values, "scales": scales}, ops.unpack_q4(values, scales), ids,
+                       "gather_linear_q4")
+
+
+@case("gather_linear_q4: one-hot activation in a high nibble")
+def gather_linear_q4_one_hot(rng: Rng) -> Case:
+    values, scales = packed(rng, 131, 64)
+    y = np.zeros((1, 64), np.float32)
+    y[0, 2 * rng.integers(0, 32) + 1] = 1.0
+    return gather_case(y, {"values": values, "scales": scales}, ops.unpack_q4(values, scales), np.arange(131),
+                       "gather_linear_q4")

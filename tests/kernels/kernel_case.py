@@ -1,0 +1,250 @@
+"""What a kernel test case is, and how one runs: sentinels in outputs, canaries and poison behind every buffer."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from tests.support.gpu_page import Bound, GpuPage
+
+from gemma4web.kernels import Kernel, expand_all
+from gemma4web.kernels.parse import BindingKind
+from gemma4web.kernels.render import minify
+
+Array = npt.NDArray[Any]
+Rng = np.random.Generator
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+KERNEL_DIR: Final = ROOT / "runtime_cpp/kernels"
+LOCK_PATH: Final = KERNEL_DIR / "kernels.lock.json"
+
+GROUP_LIMIT: Final = 65535
+"""Workgroups in one dimension of a dispatch, on a device with default limits."""
+
+# NaNs as floats, unlikely numbers as integers. SENTINEL fills outputs and stands behind them: what is left unwritten, or
+# written too far, is seen. POISON stands behind inputs: what is read too far is seen, and is not taken for the sentinel.
+SENTINEL: Final = 0x7FC5A5A5
+POISON: Final = 0x7FE3C3C3
+GUARD_WORDS: Final = 67
+
+SEED: Final = int(os.environ.get("GEMMA4WEB_SEED") or secrets.randbits(32))
+"""Fresh in every run; set GEMMA4WEB_SEED to see a failure again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expected:
+    """An output: what the reference gives, in float64 or as int32.
+
+    ``before`` is the content of an in-out buffer (default: sentinels). ``magnitude`` scales the tolerance of each
+    element (default: max(1, |value|)). Where a value is NaN, the output must be NaN.
+    """
+
+    values: Array
+    before: Array | None = None
+    magnitude: Array | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """Arguments of one dispatch by binding name, and what must come out.
+
+    ``per_row`` names inputs and outputs whose first axis is params.rows: such a case is also run row by row, and the bits
+    must be the same.
+    """
+
+    kernel: str
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    outputs: Mapping[str, Expected]
+    params: Mapping[str, int | float]
+    per_row: tuple[str, ...] = ()
+
+
+Builder = Callable[[Rng], Case]
+BUILDERS: dict[str, Builder] = {}
+
+
+def case(name: str) -> Callable[[Builder], Builder]:
+    """Registers a builder under ``<kernel>: what it is about``."""
+
+    def register(builder: Builder) -> Builder:
+        if name in BUILDERS:
+            raise ValueError(f"two cases are called {name!r}")
+        BUILDERS[name] = builder
+        return builder
+
+    return register
+
+
+def build(name: str) -> Case:
+    """Fresh inputs, the same in one test run whatever the order of tests."""
+    made = BUILDERS[name](np.random.default_rng([SEED, zlib.crc32(name.encode())]))
+    if not name.startswith(f"{made.kernel}: "):
+        raise ValueError(f"case {name!r} is one of {made.kernel}")
+    return made
+
+
+@cache
+def kernels() -> dict[str, Kernel]:
+    return {kernel.name: kernel for kernel in expand_all(KERNEL_DIR)}
+
+
+# The dispatch column of the kernel table: workgroups from params.
+_PER_ELEMENT: Final[Mapping[str, Callable[[Mapping[str, Any]], int]]] = {
+    "embedding_f32": lambda p: p["rows"] * p["width"],
+    "embedding_q4": lambda p: p["rows"] * p["width"],
+    "linear_f32": lambda p: p["rows"] * p["n"],
+    "linear_q4": lambda p: p["rows"] * p["n"],
+    "rope": lambda p: p["rows"] * p["heads"] * (p["head_dim"] // 2),
+    "cache_write": lambda p: p["rows"] * p["width"],
+    "gelu_mul": lambda p: p["rows"] * p["width"],
+    "copy_words": lambda p: p["count"],
+    "softcap": lambda p: p["count"],
+    "concat": lambda p: p["rows"] * (p["a_width"] + p["b_width"]),
+    "topk": lambda p: p["n"],
+    "gather_rows": lambda p: p["count"] * p["width"],
+    "gather_linear_f32": lambda p: p["count"],
+    "gather_linear_q4": lambda p: p["count"],
+    "fill": lambda p: p["count"],
+    "scatter": lambda p: p["count"],
+    "add_scalar": lambda p: p["count"],
+    "pass_rows": lambda p: p["rows"],
+    "seed_write": lambda p: p["width"],
+}
+_PER_GROUP: Final[Mapping[str, Callable[[Mapping[str, Any]], int]]] = {
+    "rms_norm": lambda p: p["rows"],
+    "attention": lambda p: p["rows"] * p["q_heads"],
+    "ple_combine": lambda p: p["groups"],
+    "argmax": lambda p: p["rows"],
+    "amin": lambda p: 1,
+    "accept": lambda p: 1,
+    "commit_round": lambda p: 1,
+    "commit_step": lambda p: 1,
+}
+
+
+def group_count(kernel: str, params: Mapping[str, Any]) -> int:
+    if kernel in _PER_GROUP:
+        return _PER_GROUP[kernel](params)
+    return -(-_PER_ELEMENT[kernel](params) // 64)
+
+
+def fold_grid(groups: int, limit: int = GROUP_LIMIT) -> tuple[int, int, int]:
+    """At least ``groups`` workgroups with no dimension above ``limit``, as the runtime folds them."""
+    x = min(groups, limit)
+    y = min(-(-groups // x), limit)
+    z = -(-groups // (x * y))
+    if z > limit:
+        raise ValueError(f"{groups} groups do not fold under {limit}")
+    return x, y, z
+
+
+def run_case(page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None) -> list[str]:
+    """Problems of one dispatch: wrong values, unwritten elements, damaged canaries. ``text`` replaces the shader."""
+    found, problems = dispatch(page, made, limit=limit, text=text)
+    kernel = kernels()[made.kernel]
+    for name, expected in made.outputs.items():
+        if problem := compare(found[name], expected, kernel.header.tolerance):
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
+def dispatch(
+    page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None
+) -> tuple[dict[str, Array], list[str]]:
+    """Outputs by name (float32 or int32, flat), and sentences on damaged canaries."""
+    kernel = kernels()[made.kernel]
+    bound: list[Bound] = []
+    outputs: list[tuple[str, int]] = []
+    for binding in kernel.interface.bindings:
+        if binding.kind is BindingKind.UNIFORM:
+            bound.append(Bound(kind="uniform", data=pack_params(kernel, made.params)))
+            continue
+        if binding.kind is BindingKind.READ_ONLY_STORAGE:
+            content, behind = _words(made.inputs[binding.name]), POISON
+        else:
+            behind = SENTINEL
+            expected = made.outputs[binding.name]
+            content = (np.full(expected.values.size, SENTINEL, np.uint32) if expected.before is None
+                       else _words(expected.before))
+            outputs.append((binding.name, content.size))
+        guard = np.full(GUARD_WORDS, behind, np.uint32)
+        bound.append(Bound(kind=str(binding.kind), data=np.concatenate([content, guard]).tobytes()))
+    grid = fold_grid(group_count(made.kernel, made.params), limit)
+    raw = page.run(minify(kernel.text) if text is None else text, bound, grid)
+    found: dict[str, Array] = {}
+    problems: list[str] = []
+    for (name, size), data in zip(outputs, raw, strict=True):
+        words = np.frombuffer(data, np.uint32)
+        damaged = np.flatnonzero(words[size:] != SENTINEL)
+        if damaged.size:
+            problems.append(f"{name}: {damaged.size} words behind the output are written, the first {damaged[0]} behind")
+        integer = made.outputs[name].values.dtype.kind in "iu"
+        found[name] = words[:size].view(np.int32 if integer else np.float32)
+    return found, problems
+
+
+def _words(array: Array) -> npt.NDArray[np.uint32]:
+    """The bytes of an array as whole words; floats become f32, integers of 64 bits i32."""
+    if array.dtype == np.float64:
+        array = array.astype(np.float32)
+    elif array.dtype == np.int64:
+        array = array.astype(np.int32)
+    data = np.ascontiguousarray(array).tobytes()
+    return np.frombuffer(data + bytes(-len(data) % 4), np.uint32)
+
+
+def pack_params(kernel: Kernel, params: Mapping[str, int | float]) -> bytes:
+    names = [item.name for item in kernel.params]
+    if set(names) != set(params):
+        raise ValueError(f"{kernel.name}: params {sorted(params)}, wanted {sorted(names)}")
+    codes = {"u32": "I", "i32": "i", "f32": "f"}
+    packed = struct.pack("<" + "".join(codes[item.type] for item in kernel.params), *(params[name] for name in names))
+    return packed + bytes(-len(packed) % 16)
+
+
+def compare(found: Array, expected: Expected, tolerance: float) -> str | None:
+    """None, or a sentence on the worst element. Tolerance 0 compares bits (any NaN equals any NaN)."""
+    wanted = expected.values.reshape(-1)
+    if wanted.dtype.kind in "iu" or tolerance == 0.0:
+        same = np.asarray(_words(found) == _words(wanted))
+        if wanted.dtype.kind == "f":
+            same |= np.isnan(found) & np.isnan(wanted)
+        error = (~same).astype(np.float64)
+        bound = np.zeros(wanted.size)
+    else:
+        magnitude = np.maximum(1.0, np.abs(wanted)) if expected.magnitude is None else expected.magnitude.reshape(-1)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(found.astype(np.float64) - wanted)
+            error[found.astype(np.float64) == wanted] = 0.0
+        error[np.isnan(found) & np.isnan(wanted)] = 0.0
+        error[np.isnan(error)] = math.inf
+        bound = tolerance * np.nan_to_num(np.abs(magnitude), nan=1.0, posinf=1.0)
+    bad = np.flatnonzero(error > bound)
+    if not bad.size:
+        return None
+    worst = bad[np.argmax(error[bad])]
+    return (f"{bad.size} of {wanted.size} elements are wrong; [{worst}] is {found[worst]}, wanted {wanted[worst]} "
+            f"within {bound[worst]:.3g}; first at [{bad[0]}]: {found[bad[0]]}, wanted {wanted[bad[0]]}")
+
+
+def single_row(made: Case, row: int) -> Case:
+    """The same case with row ``row`` alone."""
+    def cut(array: Array) -> Array:
+        rows = made.params["rows"]
+        return array.reshape(int(rows), -1)[row:row + 1]
+
+    inputs = {name: cut(array) if name in made.per_row else array for name, array in made.inputs.items()}
+    outputs = {name: replace(item, values=cut(item.values),
+                             magnitude=None if item.magnitude is None else cut(item.magnitude))
+               if name in made.per_row else item for name, item in made.outputs.items()}
+    return replace(made, inputs=inputs, outputs=outputs, params={**made.params, "rows": 1})

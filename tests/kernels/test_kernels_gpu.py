@@ -1,0 +1,240 @@
+"""Every kernel in headless Chromium against its float64 reference (O1, O2, O9, O10, R5; P19, P21, P27, P32, P37, P38)."""
+
+from __future__ import annotations
+
+import cases_attention
+import cases_index
+import cases_linear
+import cases_norm
+import cases_round
+import kernel_reference
+import numpy as np
+import pytest
+from kernel_case import (
+    BUILDERS,
+    GROUP_LIMIT,
+    KERNEL_DIR,
+    LOCK_PATH,
+    SEED,
+    Case,
+    Expected,
+    build,
+    dispatch,
+    fold_grid,
+    group_count,
+    kernels,
+    run_case,
+    single_row,
+)
+from mutants import MUTANTS, Mutant
+from tests.support.gpu_page import GpuPage
+
+from gemma4web.errors import BrowserError
+from gemma4web.files import load_json
+from gemma4web.kernels import check_lock
+from gemma4web.kernels.render import minify
+from gemma4web.oracle import ops
+
+CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_norm, cases_round)
+ROW_CASES = sorted(name for name in BUILDERS if build(name).per_row and build(name).params["rows"] > 1)
+FOLDING_CASES = sorted(name for name in BUILDERS if group_count(build(name).kernel, build(name).params) > 1)
+
+
+def smallest_limit(groups: int) -> int:
+    """The grid limit under which so many groups still fold, which wastes some."""
+    return next(limit for limit in range(1, GROUP_LIMIT) if limit**3 >= groups)
+
+
+def fail_on(problems: list[str]) -> None:
+    assert not problems, "\n".join([*problems, f"GEMMA4WEB_SEED={SEED} makes the same inputs"])
+
+
+def test_every_kernel_of_the_lock_has_a_case() -> None:
+    """V11: no kernel is untested, and the committed lock is that of the sources (O7)."""
+    check_lock(KERNEL_DIR, LOCK_PATH)
+    tested = {name.partition(":")[0] for name in BUILDERS}
+    assert tested == set(load_json(LOCK_PATH, schema=1)["kernels"])
+
+
+def test_every_kernel_has_a_mutant() -> None:
+    assert {mutant.kernel for mutant in MUTANTS} == set(kernels())
+
+
+def test_references_exist() -> None:
+    """The header's reference is a function of the oracle or of the kernel tests."""
+    missing = [f"{kernel.name}: {kernel.header.reference}" for kernel in kernels().values()
+               if not hasattr(ops, kernel.header.reference) and not hasattr(kernel_reference, kernel.header.reference)]
+    assert not missing
+
+
+def test_kernel_files_are_short() -> None:
+    long = [path.name for path in KERNEL_DIR.glob("*.wgsl") if len(path.read_text().splitlines()) > 150]
+    assert not long
+
+
+def test_grids_fold_under_every_limit() -> None:
+    """P19: all groups are covered, no dimension is above the limit, less than one row of groups is wasted."""
+    for limit in (1, 3, 256, 65535):
+        for groups in (1, 2, 3, 4, 26, 27, 65534, 65535, 65536, 131071):
+            if groups > limit**3:
+                with pytest.raises(ValueError, match="do not fold"):
+                    fold_grid(groups, limit)
+                continue
+            x, y, z = fold_grid(groups, limit)
+            assert max(x, y, z) <= limit and x * y * (z - 1) < groups <= x * y * z
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", sorted(kernels()))
+def test_both_texts_compile_with_default_limits(gpu_page: GpuPage, name: str) -> None:
+    """P17: the text as it stands and the minified one, on a device that was asked for nothing."""
+    kernel = kernels()[name]
+    kinds = [str(binding.kind) for binding in kernel.interface.bindings]
+    gpu_page.compile(kernel.text, kinds)
+    gpu_page.compile(minify(kernel.text), kinds)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_case(gpu_page: GpuPage, name: str) -> None:
+    """Values against float64; every element written; nothing written behind an output."""
+    fail_on(run_case(gpu_page, build(name)))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", FOLDING_CASES)
+def test_case_on_a_folded_grid(gpu_page: GpuPage, name: str) -> None:
+    """P19: the same with a grid limit so small that the groups fold into y, and where it can be into z."""
+    made = build(name)
+    groups = group_count(made.kernel, made.params)
+    limit = smallest_limit(groups)
+    fail_on(run_case(gpu_page, made, limit=limit))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ROW_CASES)
+def test_a_row_does_not_depend_on_the_rows_beside_it(gpu_page: GpuPage, name: str) -> None:
+    """P33: three rows at once and each of them alone give the same bits."""
+    made = build(name)
+    together, problems = dispatch(gpu_page, made)
+    rows = int(made.params["rows"])
+    for row in sorted({0, rows // 2, rows - 1}):
+        alone, more = dispatch(gpu_page, single_row(made, row))
+        problems += more
+        for output in made.outputs:
+            if output in made.per_row:
+                mine = together[output].reshape(rows, -1)[row]
+                if mine.tobytes() != alone[output].tobytes():
+                    problems.append(f"{output}: row {row} alone differs in {np.sum(mine != alone[output])} elements")
+    fail_on(problems)
+
+
+def notices(page: GpuPage, made: Case, text: str) -> bool:
+    """Whether this case, on a plain grid, on a folded one or row by row, fails with another shader."""
+    groups = group_count(made.kernel, made.params)
+    if run_case(page, made, text=text) or run_case(page, made, text=text, limit=smallest_limit(groups)):
+        return True
+    if not made.per_row or made.params["rows"] == 1:
+        return False
+    together, _ = dispatch(page, made, text=text)
+    alone, _ = dispatch(page, single_row(made, 0), text=text)
+    return any(not together[name].tobytes().startswith(alone[name].tobytes())
+               for name in made.outputs if name in made.per_row)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}: {mutant.fault}")
+def test_mutant_is_caught(gpu_page: GpuPage, mutant: Mutant) -> None:
+    """A kernel with this fault fails at least one of the tests above."""
+    text = kernels()[mutant.kernel].text
+    assert mutant.old in text
+    broken = text.replace(mutant.old, mutant.new)
+    for name in sorted(BUILDERS):
+        if name.startswith(f"{mutant.kernel}: ") and notices(gpu_page, build(name), broken):
+            return
+    pytest.fail(f"no case notices: {mutant.fault}")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("kernel", "groups"), [
+    ("copy_words", 65534), ("copy_words", 65535), ("copy_words", 65536), ("copy_words", 131071), ("rms_norm", 65536)])
+def test_real_group_counts(gpu_page: GpuPage, kernel: str, groups: int) -> None:
+    """O4, P19: the counts around the limit of one grid dimension, for both ways of indexing."""
+    rng = np.random.default_rng([SEED, groups])
+    if kernel == "copy_words":
+        source = rng.integers(0, 2**32, 64 * groups - 5, dtype=np.uint32)
+        made = Case(kernel=kernel, inputs={"source": source}, outputs={"out": Expected(values=source)},
+                    params={"count": source.size, "source_offset": 0})
+    else:
+        x, none = rng.standard_normal((groups, 1)).astype(np.float32), np.zeros(0, np.float32)
+        made = Case(kernel=kernel, inputs={"x": x, "weight": none, "residual": none, "scalar": none},
+                    outputs={"out": Expected(values=ops.rms_norm(x, width=1, eps=1e-6))},
+                    params={"rows": groups, "width": 1, "eps": 1e-6, "flags": 0})
+    fail_on(run_case(gpu_page, made))
+
+
+@pytest.mark.browser
+def test_proportional_rope_leaves_unrotated_lanes_alone(gpu_page: GpuPage) -> None:
+    """P27: lanes 64..255 and 320..511 of a full-attention head keep their bits, also -0 and NaN beside them."""
+    made = build("rope: full, proportional, 2 heads of 512")
+    x = made.inputs["x"].reshape(-1, 512).copy()
+    x[:, 100], x[:, 356], x[:, 101] = -0.0, np.inf, np.nan
+    found, problems = dispatch(gpu_page, Case(kernel="rope", inputs={**made.inputs, "x": x.reshape(6, -1)},
+                                              outputs=made.outputs, params=made.params))
+    out = found["out"].reshape(-1, 512)
+    for lanes in (slice(64, 256), slice(320, 512)):
+        assert out[:, lanes].tobytes() == x[:, lanes].tobytes()
+    turned = np.r_[0:64, 256:320]
+    assert np.all((out[2:][:, turned] != x[2:][:, turned]).any(axis=1))
+    fail_on(problems)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("head_dim", "form"), [(256, cases_norm.SLIDING), (512, cases_norm.FULL)])
+def test_rope_equals_the_formula_in_radians(gpu_page: GpuPage, head_dim: int, form: dict[str, float]) -> None:
+    """P27: fixed-point turns are theta^(-2i/denominator) to within half a unit of 2^-32 turn a position."""
+    rng = np.random.default_rng(SEED)
+    positions = np.array(cases_norm.POSITIONS, np.int32)
+    x = rng.standard_normal((positions.size, head_dim)).astype(np.float32)
+    made = cases_norm.rope_case(x, positions, ops.rope_turns(head_dim=head_dim, **form), head_dim)  # type: ignore[arg-type]
+    found, problems = dispatch(gpu_page, made)
+    wanted = ops.rope(x, positions, head_dim=head_dim, **form)  # type: ignore[arg-type]
+    error = np.abs(found["out"].reshape(x.shape) - wanted) / np.maximum(1.0, np.abs(x)).max()
+    bound = 1e-6 + positions * np.pi * 2.0**-32
+    assert np.all(error <= bound[:, None]), f"error {error.max(axis=1)}, bound {bound}, seed {SEED}"
+    fail_on(problems)
+
+
+@pytest.mark.browser
+def test_sine_and_cosine_are_within_2e_7(gpu_page: GpuPage) -> None:
+    """The polynomial sine and cosine over a whole turn, at random phases and at the edges of all octants."""
+    rng = np.random.default_rng(SEED)
+    edges = [(octant * 2**29 + step) % 2**32 for octant in range(8) for step in range(-2, 3)]
+    turns = np.concatenate([np.array(edges, np.uint32), rng.integers(0, 2**32, 8152, dtype=np.uint32)])
+    x = np.concatenate([np.ones(turns.size), np.zeros(turns.size)]).astype(np.float32)[None]
+    made = cases_norm.rope_case(x, np.array([1], np.int32), turns, 2 * turns.size)
+    found, problems = dispatch(gpu_page, made)
+    wanted = kernel_reference.rope_of_turns(x, np.array([1], np.int32), turns)
+    assert np.abs(found["out"] - wanted).max() <= 2e-7
+    fail_on(problems)
+
+
+@pytest.mark.browser
+def test_softcap_of_the_known_values(gpu_page: GpuPage) -> None:
+    """P37: neither missing, nor doubled (21.5639), nor x times tanh (40.7317)."""
+    found, problems = dispatch(gpu_page, build("softcap: 0, 45, 2000, -1e4 with cap 30, and what is around them"))
+    assert found["out"][:4].tolist() == pytest.approx([0.0, 27.1544, 30.0, -30.0], abs=1e-4)
+    fail_on(problems)
+
+
+@pytest.mark.browser
+def test_the_harness_sees_what_it_must(gpu_page: GpuPage) -> None:
+    """Unwritten elements, writes behind the end, and shaders that the browser refuses do not pass."""
+    made = build("fill: a prime count")
+    text = kernels()["fill"].text
+    assert any("elements are wrong" in problem for problem in
+               run_case(gpu_page, made, text=text.replace("out[i] =", "out[i / 2u] =")))
+    assert any("behind the output" in problem for problem in
+               run_case(gpu_page, made, text=text.replace("i >= params.count", "false")))
+    with pytest.raises(BrowserError, match="unresolved"):
+        run_case(gpu_page, made, text=text.replace("scalar[0]", "scaler[0]"))
