@@ -1,19 +1,17 @@
-"""Model export, vendored page modules, source receipt, bundle and its verification."""
+"""Model export, the bundle as one target, and its verification."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 from SCons.Script import AlwaysBuild, Clean, Depends, Dir, Entry, Precious
 
 from gemma4web.variants import VARIANTS
-from site_tools.adapter import action, files, literal, modules, paths, python, root, toolchain
+from site_tools.adapter import action, files, literal, modules, paths, python, root
 
 MODEL = "build/model"
 FIXTURE = "fixtures/tiny-mix"
-VENDOR_LIST = "web/vendor.json"
 
 
 def _export(target, source, env):
@@ -24,23 +22,6 @@ def _export(target, source, env):
     argv, environment = python(env, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/target", "--assistant",
                                f"{FIXTURE}/assistant", "--weights", "f32", "--out", MODEL)
     run(argv, env=environment, cwd=top, error=CheckpointError, what=f"exporting {FIXTURE}")
-
-
-def _vendor(target, source, env):
-    from gemma4web import receipts
-    tools, identity = toolchain(env)
-    receipts.copy_vendored(root(env), tools.npm_modules, receipts.identity_sha256(identity))
-
-
-def _receipt(target, source, env):
-    from gemma4web import receipts
-    from gemma4web.files import write_if_changed
-    from gemma4web.manifest import encode
-    top = root(env)
-    _, identity = toolchain(env)
-    receipt = receipts.assemble(top, logs=[top / path for path in env["ACTION_LOGS"]], toolchain=identity,
-                                assets=receipts.page_assets(top))
-    write_if_changed(top / paths(target)[0], encode(receipt))
 
 
 def _stage(target, source, env):
@@ -69,25 +50,9 @@ def owned(env):
     return sorted(literal(path.relative_to(top)) for name in names for path in top.glob(f"build/{name}"))
 
 
-def vendored(env):
-    """The vendored files that web/vendor.json asks for, as build targets."""
-    listing = root(env) / VENDOR_LIST
-    entries = json.loads(listing.read_text(encoding="utf-8"))["files"] if listing.is_file() else []
-    return [f"build/{entry['as']}" for entry in entries]
-
-
-def bundle_target(env, tools, logs, made):
-    """Declares model, receipt and bundle; returns [manifest, stamp]. MODEL= names another model and its own bundle."""
+def bundle_target(env, receipt, made):
+    """Declares model and bundle; returns [manifest, stamp]. MODEL= names another model, with a bundle of its own."""
     suffix = "" if env["MODE"] == "release" else f"-{env['MODE']}"
-    receipt, logs = f"build/receipt{suffix}.json", list(logs)
-    if vendor := vendored(env):
-        copies = env.Command([*vendor, "build/vendor.json"], VENDOR_LIST, action(_vendor, "copying the page's modules"))
-        Depends(copies, [tools[0], *modules(env, "receipts")])
-        logs.append(copies[-1])
-    page = files(env, "web", "*")
-    mine = env.Clone(ACTION_LOGS=paths(logs), RECEIPT=receipt)
-    node = mine.Command(receipt, [*logs, *page, *vendor, *made], action(_receipt, "writing $TARGET", ["ACTION_LOGS"]))
-    Depends(node, [tools[0], *modules(env, "receipts", "manifest")])
     if env["MODEL"]:
         model, name, exported = env["MODEL"], *named_model(env, suffix)
     else:
@@ -96,9 +61,9 @@ def bundle_target(env, tools, logs, made):
             action(_export, f"exporting {FIXTURE} to {MODEL}"))
         Depends(exported, modules(env, "export", "program", "files", "__main__"))
         Clean(exported, Dir(MODEL))
-    mine = env.Clone(RECEIPT=receipt, MODEL_FOLDER=model)
+    mine = env.Clone(RECEIPT=paths(receipt)[0], MODEL_FOLDER=model)
     bundle = literal(f"build/{name}")
-    staged = mine.Command([f"{bundle}/manifest.json", f"{bundle}.stamp.json"], [node, exported, *made],
+    staged = mine.Command([f"{bundle}/manifest.json", f"{bundle}.stamp.json"], [*receipt, exported, *made],
                           action(_stage, f"staging {bundle}", ["HOST", "MODEL_FOLDER"]))
     Depends(staged, modules(env, "staging", "manifest", "receipts"))
     Precious(staged)

@@ -1,4 +1,4 @@
-"""Objects and modules: one WASM module a variant, through gemma4web.compile."""
+"""Objects and modules: one WASM module a variant, through gemma4web.compile and gemma4web.link."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from SCons.Scanner.C import CScanner
 from SCons.Script import COMMAND_LINE_TARGETS, Builder, Depends, Requires
 
 from gemma4web import compile as steps
+from gemma4web import link
 from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, files, modules, paths, root, toolchain
 from site_tools.generated_sources import TEXTS
 
 SOURCES = "runtime_cpp/src"
 EXPORTS = "runtime_cpp/exports.txt"
-GENERATORS = ("compile", "receipts", "variants", "process")
 
 
 def _compile(target, source, env):
@@ -26,12 +26,12 @@ def _compile(target, source, env):
 def _link(target, source, env):
     tools, identity = toolchain(env)
     top = root(env)
-    exports = steps.read_exports((top / EXPORTS).read_text(encoding="utf-8"), EXPORTS)
+    exports = link.read_exports((top / EXPORTS).read_text(encoding="utf-8"), EXPORTS)
     inputs = paths(source)
-    steps.link_module(steps.LinkJob(
+    link.link_module(link.LinkJob(
         root=top, variant=env["VARIANT"], objects=tuple(path for path in inputs if path.endswith(".o")),
         libraries=tuple(path for path in inputs if path.endswith(".js")), exports=EXPORTS, output=paths(target)[0],
-        flags=steps.link_flags(env["VARIANT"], steps.Mode(env["MODE"]), exports),
+        flags=link.link_flags(env["VARIANT"], steps.Mode(env["MODE"]), exports),
         defines=tuple(env["VARIANT_DEFINES"])), tools, identity)
 
 
@@ -66,13 +66,13 @@ def modules_target(env, tools):
         for source in sources:
             inner = source.removeprefix(f"{SOURCES}/").removeprefix("build/").removesuffix(".cc")
             unit = mine.WasmObject(f"{folder}/obj/{inner}.o", source)
-            Depends(unit, [tools[0], *modules(env, *GENERATORS)])
+            Depends(unit, [tools[0], *modules(env, "compile")])
             objects[variant].append(unit[0])
             logs.append(unit[1])
         made[variant.name] = mine.WasmModule(
             [f"{folder}/{variant.stem}.js", f"{folder}/{variant.stem}.wasm"],
             [*objects[variant], *files(env, SOURCES, "*.js")])
-        Depends(made[variant.name], [tools[0], EXPORTS, *modules(env, *GENERATORS)])
+        Depends(made[variant.name], [tools[0], EXPORTS, *modules(env, "compile", "link", "receipts")])
         logs.append(made[variant.name][2])
     for module in made.values():
         Requires(module, [unit for variant in requested() for unit in objects[variant]])

@@ -102,6 +102,7 @@ def test_new_header_that_shadows_is_seen(built: Project) -> None:
 @pytest.mark.parametrize(("module", "wanted"), [
     ("kernels/render.py", []),
     ("compile.py", ["flatc", *ENTRY, *NUMBER, *LINKS]),
+    ("link.py", LINKS),
     ("toolchain/__init__.py", ["set-up"]),
 ])
 def test_generator_edit_runs_it_again(built: Project, module: str, wanted: list[str]) -> None:

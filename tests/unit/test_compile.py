@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gemma4web import compile as steps
+from gemma4web import link
 from gemma4web.errors import CompileError
 from gemma4web.receipts import read_action
 from gemma4web.variants import VARIANTS, Variant
@@ -26,26 +27,26 @@ def setting(flags: tuple[str, ...], name: str) -> str:
 
 def test_settings_merge_as_unions() -> None:
     """P07: a list given twice is the union, never only the last one."""
-    merged = steps.merge_settings({"ENVIRONMENT": ("web",), "X": "1"}, {"ENVIRONMENT": ("node", "web"), "X": "1"})
+    merged = link.merge_settings({"ENVIRONMENT": ("web",), "X": "1"}, {"ENVIRONMENT": ("node", "web"), "X": "1"})
     assert merged == {"ENVIRONMENT": ("node", "web"), "X": "1"}
 
 
 @pytest.mark.parametrize("second", [{"X": "0"}, {"X": ("1",)}])
 def test_contradicting_settings_are_refused(second: dict[str, str]) -> None:
     with pytest.raises(CompileError, match="setting X is given as '1' and as"):
-        steps.merge_settings({"X": "1"}, second)
+        link.merge_settings({"X": "1"}, second)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 @pytest.mark.parametrize("mode", steps.Mode)
 def test_every_module_has_the_contracted_settings(variant: Variant, mode: steps.Mode) -> None:
     """R10: no entry, modularized, growable memory, the full export list; each list setting reaches emcc once."""
-    flags = steps.link_flags(variant, mode, ["g4_b", "g4_a"])
+    flags = link.link_flags(variant, mode, ["g4_b", "g4_a"])
     assert "--no-entry" in flags
     assert setting(flags, "EXPORT_NAME") == variant.factory
     assert setting(flags, "EXPORTED_FUNCTIONS") == "_g4_a,_g4_b"
     assert setting(flags, "ENVIRONMENT") == "node,web,worker"
-    assert {"HEAPU8", "HEAP32", "UTF8ToString", "stringToUTF8"} <= set(setting(flags, "EXPORTED_RUNTIME_METHODS").split(","))
+    assert setting(flags, "EXPORTED_RUNTIME_METHODS") == "HEAPU8"
     for name in ("MODULARIZE", "EXPORT_ES6", "ALLOW_MEMORY_GROWTH"):
         assert setting(flags, name) == "1"
     assert setting(flags, "FILESYSTEM") == "0"
@@ -57,20 +58,20 @@ def test_flags_hold_no_absolute_path() -> None:
     """P12: what depends on the folder is no part of a recipe."""
     for variant in VARIANTS:
         for mode in steps.Mode:
-            for flag in (*steps.compile_flags(variant, mode), *steps.link_flags(variant, mode, ["g4_a"])):
+            for flag in (*steps.compile_flags(variant, mode), *link.link_flags(variant, mode, ["g4_a"])):
                 assert not flag.removeprefix("-I").startswith("/"), flag
 
 
 def test_recipes_of_variants_are_distinct() -> None:
     """V8: the four variants are compiled and linked differently."""
     assert len({steps.compile_flags(variant, steps.Mode.RELEASE) for variant in VARIANTS}) == 4
-    assert len({steps.link_flags(variant, steps.Mode.RELEASE, ["g4_a"]) for variant in VARIANTS}) == 4
+    assert len({link.link_flags(variant, steps.Mode.RELEASE, ["g4_a"]) for variant in VARIANTS}) == 4
 
 
 def test_warnings_are_errors() -> None:
     for mode in steps.Mode:
         assert "-Werror" in steps.compile_flags(PLAIN_WALL, mode)
-        assert "-Werror" in steps.link_flags(PLAIN_WALL, mode, ["g4_a"])
+        assert "-Werror" in link.link_flags(PLAIN_WALL, mode, ["g4_a"])
 
 
 def test_defines() -> None:
@@ -83,7 +84,7 @@ def test_defines() -> None:
 
 
 def test_exports_are_read() -> None:
-    assert steps.read_exports("# head\ng4_b\n\ng4_a  # tail\n") == ("g4_b", "g4_a")
+    assert link.read_exports("# head\ng4_b\n\ng4_a  # tail\n") == ("g4_b", "g4_a")
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -92,7 +93,7 @@ def test_exports_are_read() -> None:
 ])
 def test_bad_exports_are_refused(text: str, said: str) -> None:
     with pytest.raises(CompileError, match=said):
-        steps.read_exports(text)
+        link.read_exports(text)
 
 
 def test_depfile() -> None:
@@ -112,7 +113,7 @@ def test_project_inputs_leave_tools_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("export", ["export default createGemma4;", "export{createGemma4 as default};",
                                     "export { createGemma4 as default };"])
 def test_glue_is_accepted(export: str) -> None:
-    steps.check_glue(f'x="gemma4.wasm";{export}', PLAIN_WALL)
+    link.check_glue(f'x="gemma4.wasm";{export}', PLAIN_WALL)
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -123,7 +124,7 @@ def test_glue_is_accepted(export: str) -> None:
 def test_glue_is_refused(text: str, said: str) -> None:
     """V7, P02: another factory, another wasm, or a module that suspends is refused at the link."""
     with pytest.raises(CompileError, match=said):
-        steps.check_glue(text, PLAIN_WALL)
+        link.check_glue(text, PLAIN_WALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,16 +202,16 @@ def test_unseen_include_is_refused(compiler: Compiler) -> None:
         steps.compile_object(job, compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
 
 
-def link_job(compiler: Compiler, objects: tuple[str, ...] = ("build/a.o",)) -> steps.LinkJob:
-    return steps.LinkJob(
+def link_job(compiler: Compiler, objects: tuple[str, ...] = ("build/a.o",)) -> link.LinkJob:
+    return link.LinkJob(
         root=compiler.root, variant=PLAIN_WALL, objects=objects, libraries=("runtime_cpp/src/events.js",),
         exports="runtime_cpp/exports.txt", output="build/gemma4.js", defines=(),
-        flags=steps.link_flags(PLAIN_WALL, steps.Mode.DEBUG, ["g4_a"]))
+        flags=link.link_flags(PLAIN_WALL, steps.Mode.DEBUG, ["g4_a"]))
 
 
 def test_link_writes_module_and_log(compiler: Compiler) -> None:
     steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
-    action = steps.link_module(link_job(compiler), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    action = link.link_module(link_job(compiler), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
     assert set(action.outputs) == {"build/gemma4.js", "build/gemma4.wasm"}
     assert set(action.inputs) == {"build/a.o", "runtime_cpp/src/events.js", "runtime_cpp/exports.txt"}
     assert read_action(compiler.root / "build/gemma4.js.json") == action
@@ -221,7 +222,7 @@ def test_link_writes_module_and_log(compiler: Compiler) -> None:
 def test_link_of_three_thousand_objects(compiler: Compiler) -> None:
     """P12: the names travel in a response file, so that no limit of a command line is met."""
     steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
-    action = steps.link_module(link_job(compiler, ("build/a.o",) * 3000), compiler.toolchain,  # type: ignore[arg-type]
+    action = link.link_module(link_job(compiler, ("build/a.o",) * 3000), compiler.toolchain,  # type: ignore[arg-type]
                                IDENTITY)
     assert "build/a.o" in action.inputs
     assert (compiler.root / "response").read_text(encoding="utf-8") == "build/a.o\n" * 3000
@@ -233,4 +234,4 @@ def test_objects_of_another_provider_are_refused(compiler: Compiler) -> None:
     steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
     other = {**IDENTITY, "provider": {"kind": "emdawnwebgpu-port", "sha256": "1" * 64}}
     with pytest.raises(CompileError, match="another toolchain or WebGPU provider"):
-        steps.link_module(link_job(compiler), compiler.toolchain, other)  # type: ignore[arg-type]
+        link.link_module(link_job(compiler), compiler.toolchain, other)  # type: ignore[arg-type]
