@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from gemma4web.errors import ToolchainError
 
 PINS_PATH: Final = Path(__file__).with_name("pins.yaml")
@@ -82,6 +80,8 @@ def _group(name: str, entry: dict[str, Any]) -> DebianGroup:
 
 def parse_pins(text: str, *, source: str = "pins.yaml") -> Pins:
     """Raises ToolchainError naming ``source`` when the text does not have the shape of ``pins.yaml``."""
+    import yaml  # only a set-up reads the pins, while every build imports this module
+
     try:
         document = yaml.safe_load(text)
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:

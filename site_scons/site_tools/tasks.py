@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Exit
+from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Exit, SConsignFile
 
 from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, python, root
@@ -66,7 +66,12 @@ def _faults(env, options):
 
 
 def check_options(env, options):
-    """Refuses what is misspelt or impossible before anything is declared, so that nothing silently is the default."""
+    """Refuses what is misspelt or impossible before anything is declared, so that nothing silently is the default.
+
+    A dry run in a checkout that was never built gets no database, which SCons would create empty.
+    """
+    if env.GetOption("no_exec") and not any(root(env).glob(".sconsign*")):
+        SConsignFile(None)
     if env.GetOption("help") or env.GetOption("clean"):
         return
     if faults := list(_faults(env, options)):

@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gemma4web.errors import RecordError, ToolchainError
 from gemma4web.files import dump_json, load_json, write_atomic
-from gemma4web.toolchain.progress import SetUpProgress
+
+if TYPE_CHECKING:
+    from gemma4web.toolchain.progress import SetUpProgress
 
 STAMP: Final = "complete.json"
 STAMP_SCHEMA: Final = 1

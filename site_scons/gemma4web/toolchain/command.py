@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from gemma4web.toolchain.model import BROWSER_NAME, load_browser
+from gemma4web.toolchain.options import CHECKOUT, ToolchainOptions
 from gemma4web.toolchain.progress import default_progress
 from gemma4web.toolchain.provider import CHOICES
-from gemma4web.toolchain.setup import CHECKOUT, ToolchainOptions, found_rows, set_up
+from gemma4web.toolchain.setup import found_rows, set_up
 
 
 def _parser() -> argparse.ArgumentParser:

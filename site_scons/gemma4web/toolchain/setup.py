@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from gemma4web.pins import Pins, Version, load_pins, parse_version, version_text
 from gemma4web.process import run
 from gemma4web.toolchain import model
 from gemma4web.toolchain.browsers import find_browser
-from gemma4web.toolchain.cache import default_cache
 from gemma4web.toolchain.emscripten import (
     CONFIG_NAME,
     LIBRARIES_NAME,
@@ -28,43 +26,13 @@ from gemma4web.toolchain.emscripten import (
     provider_libraries,
 )
 from gemma4web.toolchain.model import Browser, ProviderKind, Toolchain
+from gemma4web.toolchain.options import ToolchainOptions
 from gemma4web.toolchain.packages import compiler_prefix, flatbuffers_prefix
 from gemma4web.toolchain.progress import SetUpProgress
 from gemma4web.toolchain.provider import find_provider
 from gemma4web.toolchain.registries import closure_compiler, find_node, npm_modules, shipped_versions, webgpu_headers
 
-CHECKOUT: Final = Path(__file__).resolve().parents[3]
 _BASE_H: Final = re.compile(r"#define\s+FLATBUFFERS_VERSION_(MAJOR|MINOR|REVISION)\s+(\d+)")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ToolchainOptions:
-    """What a user may name. ``None`` means: look for an installed one, else fetch one."""
-
-    emsdk: str | Path | None = None
-    emdawnwebgpu_pkg: str | Path | None = None
-    provider: str = "auto"
-    browser: str | Path | None = None
-    cache: str | Path | None = None
-    checkout: str | Path = CHECKOUT
-
-    def cache_folder(self) -> Path:
-        return default_cache() if self.cache is None else Path(self.cache).expanduser().absolute()
-
-    def emsdk_named(self) -> str | Path | None:
-        """The option, else the variable that an activated SDK sets."""
-        return self.emsdk or os.environ.get("EMSDK") or None
-
-    def recorded(self) -> dict[str, str | None]:
-        """What the cheap check compares: another choice means another set-up."""
-        def text(value: str | Path | None) -> str | None:
-            return None if value is None else str(Path(value).expanduser().absolute())
-
-        return {
-            "emsdk": text(self.emsdk_named()), "emdawnwebgpu_pkg": text(self.emdawnwebgpu_pkg), "provider": self.provider,
-            "browser": None if self.browser is None else str(self.browser), "cache": str(self.cache_folder()),
-            "checkout": text(self.checkout),
-        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -218,11 +186,6 @@ def _versions(pins: Pins, emscripten: Emscripten, node: str, flatbuffers: FlatBu
         **emscripten.identity, "node": node, "flatc": flatbuffers.version, "npm": shipped_versions(pins),
         "webgpu_h_sha256": sha256_file(headers / "webgpu" / "webgpu.h"),
     }
-
-
-def is_current(path: Path, options: ToolchainOptions) -> bool:
-    """Whether ``path`` and its companions still describe the tools for these options. Starts no process."""
-    return model.is_current(path, options.recorded())
 
 
 def _npm_version(versions: Mapping[str, Any], program: Path | None) -> str:
