@@ -359,11 +359,16 @@ def add_browser_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, default=Path("build/bundle"))
     parser.add_argument("--prompts", type=Path, required=True,
                         help='JSON list of {"id", "tokens" or "text", "max_new_tokens"}')
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
+    add_launch_options(parser)
+
+
+def add_launch_options(parser: argparse.ArgumentParser) -> None:
+    """Which Chromium, and how it is started."""
     parser.add_argument("--browser", type=Path, help="a Chromium executable; default: the one that set-up found")
     parser.add_argument("--browser-json", type=Path, default=Path("build/browser.json"), help=argparse.SUPPRESS)
     parser.add_argument("--gpu", action="store_true", help="use the machine's GPU; a software adapter then fails the run")
     parser.add_argument("--browser-flag", action="append", default=[], metavar="FLAG", help="one more flag for Chromium")
-    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
@@ -376,7 +381,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     else:
         raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with BROWSER=")
     return RunOptions(chromium=chromium, gpu=options.gpu, browser_flags=tuple(options.browser_flag),
-                      deadline_s=options.deadline)
+                      deadline_s=getattr(options, "deadline", DEADLINE_S))
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, str]:
