@@ -25,8 +25,8 @@ const char* StageName(Stage stage) {
 
 const char* StageRemedy(Stage wanted) {
   switch (wanted) {
-    case Stage::kEmpty: return "close and create first";
-    case Stage::kOpen: return "open a device, or unload what is loaded";
+    case Stage::kEmpty: return "unload first";
+    case Stage::kOpen: return "open a device first, after an unload of what is loaded";
     case Stage::kPlanned: return "plan a program first";
     case Stage::kLoading: return "load first";
     case Stage::kReady: return "load the model first";
@@ -97,6 +97,7 @@ Status Session::CheckStage(Stage wanted, std::string_view what) const {
 Status Session::CheckDecoding(std::string_view what) const {
   GEMMA4_RETURN_IF_ERROR(CheckStage(Stage::kReady, what));
   if (unhealthy_.ok()) return {};
+  if (context_->lost()) return unhealthy_;  // no reset helps
   return Status(Code::kUnhealthy, Text(what, " is refused after an earlier failure (", unhealthy_.message(), "); reset or load again"));
 }
 
@@ -185,7 +186,7 @@ void Session::Dismantle() {
   model_.reset();
   plan_.reset();
   continues_ = false;
-  if (stage_ != Stage::kEmpty) stage_ = Stage::kOpen;
+  if (context_ != nullptr) stage_ = Stage::kOpen;
 }
 
 // ---- Loading
@@ -294,14 +295,13 @@ Status Session::Unload(uint32_t request) {
 }
 
 void Session::DoUnload() {
-  if (context_ == nullptr || stage_ == Stage::kEmpty) return Succeed("{}");
+  if (context_ == nullptr) return Succeed("{}");
   context_->Settle(WhileRunning([this](Status) {
     Dismantle();
+    context_.reset();
+    stage_ = Stage::kEmpty;
     counters_ = {};
-    if (!context_->lost()) {
-      context_->ClearError();
-      unhealthy_ = Status();
-    }
+    unhealthy_ = Status();
     Succeed("{}");
   }));
 }

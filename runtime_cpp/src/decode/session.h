@@ -57,7 +57,8 @@ class Session {
   Status Prefill(uint32_t request, std::span<const int32_t> ids, uint32_t position);
   Status Step(uint32_t request, int32_t token, uint32_t position);
   Status Read(uint32_t request, std::string_view tensor_name);
-  // Both wait for a running request, which they cancel. Unload succeeds in every stage, also twice.
+  // Both wait for a running request, which they cancel. Unload gives back everything, the device too (kEmpty again); it
+  // succeeds in every stage, also twice.
   Status Reset(uint32_t request);
   Status Unload(uint32_t request);
 

@@ -32,7 +32,9 @@ struct NamedFeature {
 constexpr NamedFeature kReportedFeatures[] = {
     {WGPUFeatureName_ShaderF16, "shader-f16"},
     {WGPUFeatureName_Subgroups, "subgroups"},
+#if GEMMA4_PROFILE
     {WGPUFeatureName_TimestampQuery, "timestamp-query"},
+#endif
 };
 
 Limits ToLimits(const WGPULimits& wgpu) {
@@ -185,7 +187,7 @@ void Context::RequestDevice(StatusCallback done) {
     if (state->closing || state->lost || reason == WGPUDeviceLostReason_FailedCreation) return;
     state->lost = true;
     const std::string text = FromView(message);
-    state->error = Status(Code::kDeviceLost, Text("the WebGPU device was lost: ", text, " (reload the page to go on)"));
+    state->error = Status(Code::kDeviceLost, Text("the WebGPU device was lost: ", text, " (unload and load again, or reload the page)"));
     const char* why = reason == WGPUDeviceLostReason_Destroyed ? "destroyed" : "unknown";
     if (auto listener = std::exchange(state->on_lost, nullptr)) listener(why, text);
   };
