@@ -1,4 +1,4 @@
-//! formula: match = number of leading drafts equal to the target's greedy tokens, bonus = greedy[match]; flag 0: -1, -1, last row three times, 0, last row
+//! formula: match = leading drafts equal to greedy, bonus = greedy[match]; flag 0: no drafts (-1), match 0, last row
 //! dispatch: one group
 //! reference: accept
 //! tolerance: exact

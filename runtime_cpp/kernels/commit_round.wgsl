@@ -1,4 +1,4 @@
-//! formula: P = positions[rows - 1] + 1 after a prefill, donor_length + match + 1 after a round; ids[0] = bonus, positions[0] = donor_length = P, flag = 1
+//! formula: P = positions[rows - 1] + 1 (flag 0) or donor_length + match + 1 (flag 1); bonus is pending at P; flag = 1
 //! dispatch: one group
 //! reference: commit_round
 //! tolerance: exact

@@ -1,4 +1,4 @@
-//! formula: the k largest of x[0..n] in descending order with their indices; NaN first, -0 = +0, ties: lower index first
+//! formula: the k largest of x[0..n], descending, with indices; NaN first, -0 = +0, ties: lower index first
 //! dispatch: one thread an element: ceil(n / 64) groups
 //! reference: top_k
 //! tolerance: exact

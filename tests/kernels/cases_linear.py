@@ -77,7 +77,7 @@ def add_linear_f32(rows: int, k: int, n: int) -> None:
 
 # Every remainder of k by 4, primes, tails of the 64-wide workgroup, one real shape.
 for shape in ((1, 1, 1), (3, 2, 5), (2, 3, 31), (1, 4, 63), (3, 5, 64), (7, 61, 65), (17, 31, 97), (16, 64, 128),
-              (33, 47, 33), (1, 1536, 256), (3, 257, 129)):
+              (33, 47, 33), (15, 33, 32), (2, 1040, 63), (1, 1536, 256), (3, 257, 129)):
     add_linear_f32(*shape)
 
 
@@ -91,7 +91,8 @@ def add_linear_q4(rows: int, k: int, n: int) -> None:
 
 # k of one, an odd and an even number of groups: a row of scales may begin in the middle of a word.
 for shape in ((1, 32, 1), (3, 96, 31), (2, 64, 33), (7, 160, 65), (15, 32, 63), (17, 224, 96), (33, 96, 97),
-              (1, 1536, 512), (3, 1056, 67)):
+              (16, 64, 64), (2, 1024, 32),
+              (1, 1536, 2048), (3, 6144, 256), (3, 1056, 67)):
     add_linear_q4(*shape)
 
 

@@ -85,6 +85,7 @@ def case(name: str) -> Callable[[Builder], Builder]:
     return register
 
 
+@cache
 def build(name: str) -> Case:
     """Fresh inputs, the same in one test run whatever the order of tests."""
     made = BUILDERS[name](np.random.default_rng([SEED, zlib.crc32(name.encode())]))

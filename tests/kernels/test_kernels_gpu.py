@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import cases_attention
 import cases_index
 import cases_linear
@@ -156,21 +158,21 @@ def test_mutant_is_caught(gpu_page: GpuPage, mutant: Mutant) -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("kernel", "groups"), [
-    ("copy_words", 65534), ("copy_words", 65535), ("copy_words", 65536), ("copy_words", 131071), ("rms_norm", 65536)])
-def test_real_group_counts(gpu_page: GpuPage, kernel: str, groups: int) -> None:
-    """O4, P19: the counts around the limit of one grid dimension, for both ways of indexing."""
-    rng = np.random.default_rng([SEED, groups])
-    if kernel == "copy_words":
-        source = rng.integers(0, 2**32, 64 * groups - 5, dtype=np.uint32)
-        made = Case(kernel=kernel, inputs={"source": source}, outputs={"out": Expected(values=source)},
-                    params={"count": source.size, "source_offset": 0})
-    else:
-        x, none = rng.standard_normal((groups, 1)).astype(np.float32), np.zeros(0, np.float32)
-        made = Case(kernel=kernel, inputs={"x": x, "weight": none, "residual": none, "scalar": none},
-                    outputs={"out": Expected(values=ops.rms_norm(x, width=1, eps=1e-6))},
-                    params={"rows": groups, "width": 1, "eps": 1e-6, "flags": 0})
-    fail_on(run_case(gpu_page, made))
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts(gpu_page: GpuPage, groups: int) -> None:
+    """O4, P19: the counts around the limit of one grid dimension. Every kernel takes its index from the same include."""
+    source = np.random.default_rng([SEED, groups]).integers(0, 2**32, 64 * groups - 5, dtype=np.uint32)
+    fail_on(run_case(gpu_page, Case(kernel="copy_words", inputs={"source": source},
+                                    outputs={"out": Expected(values=source)},
+                                    params={"count": source.size, "source_offset": 0})))
+
+
+def test_every_folding_kernel_uses_the_grid_include() -> None:
+    """P19: the linear index comes from include/grid.wgsl alone, unless there is a single group."""
+    by_hand = [name for name, kernel in kernels().items()
+               if not re.search(r"\blinear_(group|element)\(group, groups", kernel.text)]
+    assert {kernels()[name].header.dispatch for name in by_hand} == {"one group"}
+    assert not [name for name, kernel in kernels().items() if "global_invocation_id" in kernel.text]
 
 
 @pytest.mark.browser

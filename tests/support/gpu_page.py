@@ -24,7 +24,7 @@ from gemma4web.errors import BrowserError
 from gemma4web.toolchain import load_browser
 
 _OPEN_MS: Final = 60_000
-_RUN_MS: Final = 120_000
+_RUN_MS: Final = 170_000
 _PAGE: Final = b"<!doctype html><meta charset=utf-8><title>kernel tests</title><script src=gpu_page.js></script>"
 
 

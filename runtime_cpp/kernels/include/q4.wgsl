@@ -1,4 +1,4 @@
-// Weights in groups of 32 along a row: value = (nibble - 8) * scale, even columns in low nibbles, two f16 scales a word.
+// Groups of 32 along a row: value = (nibble - 8) * scale, even columns in low nibbles, two f16 scales a word.
 
 fn q4_low(word: u32) -> vec4f {
   return vec4f((vec4u(word) >> vec4u(0u, 4u, 8u, 12u)) & vec4u(15u)) - 8.0;
