@@ -1,5 +1,5 @@
-// The rules of greedy decoding: accept rule, its consistency check, the cut, the counters, prompts and steps. R3, R5, R6,
-// R7, X6.
+// The rules of greedy decoding: accept rule, its consistency check, the cut, the counters, prompts and steps. R3, R5,
+// R6, R7, X6.
 #include <limits>
 
 #include "check.h"
@@ -81,8 +81,9 @@ GEMMA4_TEST(AcceptRefusesWhatIsNoToken) {
     for (size_t at = 0; at < 5; ++at) {
       RoundOutput output = MakeRound({1, 2}, {1, 2, 3});
       (at < 2 ? output.candidates[at] : output.target_greedy[at - 2]) = bad;
-      output.match_count = output.candidates[0] != output.target_greedy[0] ? 0
-                           : output.candidates[1] != output.target_greedy[1] ? 1 : 2;
+      output.match_count = output.candidates[0] != output.target_greedy[0]   ? 0
+                           : output.candidates[1] != output.target_greedy[1] ? 1
+                                                                             : 2;
       output.bonus = output.target_greedy[static_cast<size_t>(output.match_count)];
       const Status status = decode::CheckRound(output, 1, kVocab).status();
       CHECK_EQ(status.code(), Code::kBadOutput);
@@ -132,9 +133,10 @@ GEMMA4_TEST(CutEndsAtStopOrBudget) {
     uint32_t kept;
     Ending ending;
   } cases[] = {
-      {10, {}, 3, Ending::kNone}, {3, {}, 3, Ending::kFull},   {2, {}, 2, Ending::kFull},  {0, {}, 0, Ending::kFull},
-      {10, {1, 7}, 1, Ending::kStop}, {2, {1, 7}, 1, Ending::kStop}, {1, {1, 7}, 1, Ending::kFull},
-      {10, {4}, 0, Ending::kStop}, {10, {6}, 2, Ending::kStop}, {10, {5, 9}, 3, Ending::kNone},
+      {10, {}, 3, Ending::kNone},     {3, {}, 3, Ending::kFull},      {2, {}, 2, Ending::kFull},
+      {0, {}, 0, Ending::kFull},      {10, {1, 7}, 1, Ending::kStop}, {2, {1, 7}, 1, Ending::kStop},
+      {1, {1, 7}, 1, Ending::kFull},  {10, {4}, 0, Ending::kStop},    {10, {6}, 2, Ending::kStop},
+      {10, {5, 9}, 3, Ending::kNone},
   };
   for (const auto& row : cases) {
     const Cut cut = decode::CutRun(run, row.room, row.stop_ids);

@@ -123,7 +123,8 @@ def _overlapping(program: Program) -> Program:
     twin = next(number for number, weight in enumerate(program.weights)
                 if number and weight.values.bytes >= 8 and weight.values.shard == first.values.shard)
     begin = first.values.begin + first.values.bytes - 4
-    return _span(twin, begin=min(begin, program.shards[first.values.shard].bytes - program.weights[twin].values.bytes))(program)
+    last = program.shards[first.values.shard].bytes - program.weights[twin].values.bytes
+    return _span(twin, begin=min(begin, last))(program)
 
 
 def _swapped(field: str) -> Change:
@@ -196,7 +197,7 @@ def _three_drafts(program: Program) -> Program:
     extra = Tensor(name="draft_2", dtype=Dtype.I32, storage=Storage.ACTIVATION, dims=(1,))
     ops = list(program.graph.ops)
     ops.insert(number + 1, replace(op, outputs=(len(program.graph.tensors),)))
-    return replace(program, graph=replace(program.graph, ops=tuple(ops), tensors=(*program.graph.tensors, extra))).counted()
+    return _graph(ops=tuple(ops), tensors=(*program.graph.tensors, extra))(program).counted()
 
 
 _K2: Final = (ir.K2_ROUND,)
@@ -226,22 +227,27 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="ids too wide", change=_tensor("ids", dims=(1, 9)), says=("ids", "9")),
     Broken(name="flag of two", change=_tensor("round_flag", dims=(2,)), says=("round_flag",), methods=_K2),
     Broken(name="probe i32", change=_tensor("state_probe", dtype=Dtype.I32), says=("state_probe", "f32"), methods=_K2),
-    Broken(name="candidates of three", change=_tensor("candidates", dims=(1, 3)), says=("candidates", "[1,2]"), methods=_K2),
+    Broken(name="candidates of three", change=_tensor("candidates", dims=(1, 3)), says=("candidates", "[1,2]"),
+           methods=_K2),
     Broken(name="input index out of range", change=_graph(inputs=(10**6, 1)), says=("1000000",)),
     Broken(name="stray input", change=lambda program: replace(program, graph=replace(program.graph, tensors=(
-        *program.graph.tensors, Tensor(name="more", dtype=Dtype.I32, storage=Storage.INPUT, dims=(1,))))), says=("inputs",)),
+        *program.graph.tensors, Tensor(name="more", dtype=Dtype.I32, storage=Storage.INPUT, dims=(1,))))),
+           says=("inputs",)),
     # tensors
     Broken(name="name empty", change=_tensor("embedded", name=""), says=("bad name",)),
     Broken(name="name with a quote", change=_tensor("embedded", name='a"b'), says=("bad name",)),
     Broken(name="name twice", change=_tensor("embedded", name="hidden"), says=("two tensors are called hidden",)),
     Broken(name="no dims", change=_tensor("embedded", dims=()), says=("embedded", "no dimensions")),
     Broken(name="zero dim", change=_tensor("embedded", dims=(0, 32)), says=("embedded", "dimension of 0")),
-    Broken(name="five dims", change=_tensor("embedded", dims=(1, 1, 1, 1, 1), rows=Rows.FIXED), says=("embedded", "too many")),
-    Broken(name="overflowing dims", change=_tensor("embedded", dims=(2**32 - 1, 2**32 - 1)), says=("embedded", "more than")),
+    Broken(name="five dims", change=_tensor("embedded", dims=(1, 1, 1, 1, 1), rows=Rows.FIXED),
+           says=("embedded", "too many")),
+    Broken(name="overflowing dims", change=_tensor("embedded", dims=(2**32 - 1, 2**32 - 1)),
+           says=("embedded", "more than")),
     Broken(name="wrapping dims", change=_tensor("hidden", rows=Rows.FIXED, dims=(2**16, 2**16, 2**16, 2**16)),
            says=("hidden", "more than")),
     Broken(name="q4 activation", change=_tensor("embedded", dtype=Dtype.Q4), says=("embedded", "q4")),
-    Broken(name="rows of a weight", change=_tensor("model.norm.weight", rows=Rows.PASS), says=("model.norm.weight", "rows")),
+    Broken(name="rows of a weight", change=_tensor("model.norm.weight", rows=Rows.PASS),
+           says=("model.norm.weight", "rows")),
     Broken(name="rows of one tensor", change=_tensor("embedded", dims=(5, 32)), says=("Pass<=5",)),
     Broken(name="rows of all tail tensors", change=_tail_rows(2), says=("tensor ", "Tail<=2", "wanted", "rows")),
     # weights and shards
@@ -253,8 +259,10 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="weights overlap", change=_overlapping, says=("overlap",)),
     Broken(name="weight twice", change=lambda program: replace(program, weights=(*program.weights, program.weights[0])),
            says=("two places",)),
-    Broken(name="weight missing", change=lambda program: replace(program, weights=program.weights[1:]), says=("no place",)),
-    Broken(name="weight of an activation", change=lambda program: _weight(0, tensor=_named(program, "embedded"))(program),
+    Broken(name="weight missing", change=lambda program: replace(program, weights=program.weights[1:]),
+           says=("no place",)),
+    Broken(name="weight of an activation",
+           change=lambda program: _weight(0, tensor=_named(program, "embedded"))(program),
            says=("embedded", "no weight")),
     Broken(name="weight index out of range", change=_weight(0, tensor=2**31), says=("2147483648",)),
     Broken(name="shard name climbs", change=_shard(file="../target.safetensors"), says=("plain name",)),
@@ -270,7 +278,8 @@ BROKEN: Final[tuple[Broken, ...]] = (
     # data flow
     Broken(name="reads before it is written", change=_move(ir.Softcap, 1), says=("before op",), methods=_PLAIN),
     Broken(name="never written", change=_without(ir.Softcap), says=("which no op writes",)),
-    Broken(name="written twice", change=lambda program: set_op(program, find(program, ir.Linear, 1, Role.TARGET), outputs=(
+    Broken(name="written twice", change=lambda program: set_op(
+        program, find(program, ir.Linear, 1, Role.TARGET), outputs=(
         program.graph.ops[find(program, ir.Linear, 0, Role.TARGET)].outputs)), says=("already",)),
     Broken(name="writes a weight", change=lambda program: set_op(program, find(program, ir.Softcap), outputs=(
         _named(program, "model.norm.weight"),)), says=("may not write", "model.norm.weight")),
@@ -282,7 +291,8 @@ BROKEN: Final[tuple[Broken, ...]] = (
         program.graph.ops[find(program, ir.Softcap)].outputs)), says=("reads and writes",)),
     Broken(name="phase without its role", change=lambda program: set_op(program, find(program, ir.Softcap),
                                                                          phase=Phase.ROUND), says=("phase",)),
-    Broken(name="draft after the pass", change=_move(ir.Concat, 10**6), says=("behind an op of the target",), methods=_K2),
+    Broken(name="draft after the pass", change=_move(ir.Concat, 10**6), says=("behind an op of the target",),
+           methods=_K2),
     Broken(name="target reads a draft", change=_input(ir.Argmax, 0, "draft_logits_1", role=Role.TARGET),
            says=("only when the round flag is 1",), methods=_K2),
     Broken(name="view read by another op", change=lambda program: _input(ir.Concat, 1, program.graph.ops[
@@ -291,11 +301,15 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="cache layout", change=_layout, says=("dims",)),
     Broken(name="sliding ring one row short", change=_ring(1, True), says=("holds", "wanted at least")),
     Broken(name="full cache one row short", change=_ring(1, False), says=("holds", "wanted at least")),
-    Broken(name="view of another window", change=_kind(ir.DonorView, window=3), says=("window of donor view",), methods=_K2),
-    Broken(name="view of another length", change=_input(ir.DonorView, 1, "round_flag"), says=("different donor lengths",),
+    Broken(name="view of another window", change=_kind(ir.DonorView, window=3), says=("window of donor view",),
            methods=_K2),
-    Broken(name="window of another size", change=_kind(ir.Attention, role=Role.TARGET, window=3), says=("window is 3",)),
-    Broken(name="causal attention of a draft", change=_kind(ir.Attention, role=Role.ASSISTANT, visibility=ir.Visibility.CAUSAL),
+    Broken(name="view of another length", change=_input(ir.DonorView, 1, "round_flag"),
+           says=("different donor lengths",),
+           methods=_K2),
+    Broken(name="window of another size", change=_kind(ir.Attention, role=Role.TARGET, window=3),
+           says=("window is 3",)),
+    Broken(name="causal attention of a draft",
+           change=_kind(ir.Attention, role=Role.ASSISTANT, visibility=ir.Visibility.CAUSAL),
            says=("op ", "Attention"), methods=_K2),
     # X7, X8
     Broken(name="query position recorded wrongly", change=_graph(query_positions=ir.QueryPositions.PROGRESSIVE),
@@ -306,26 +320,33 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="scale negative", change=_graph(embedding_scale=-1.5), says=("embedding_scale is -1.5",)),
     Broken(name="scale NaN", change=_graph(embedding_scale=_NAN), says=("embedding_scale is NaN",)),
     Broken(name="scale infinite", change=_graph(embedding_scale=_INF), says=("embedding_scale is infinity",)),
-    Broken(name="first draft scale", change=_kind(ir.Embedding, 0, Role.ASSISTANT, scale=1.0), says=("draft embedding scale is 1",),
+    Broken(name="first draft scale", change=_kind(ir.Embedding, 0, Role.ASSISTANT, scale=1.0),
+           says=("draft embedding scale is 1",),
            methods=_K2),
-    Broken(name="second draft scale", change=_kind(ir.Embedding, 1, Role.ASSISTANT, scale=1.0), says=("draft embedding scale is 1",),
+    Broken(name="second draft scale", change=_kind(ir.Embedding, 1, Role.ASSISTANT, scale=1.0),
+           says=("draft embedding scale is 1",),
            methods=_K2),
     Broken(name="target scale", change=_graph(embedding_scale=2.0), says=("embedding_scale 2",)),
     # the round's wiring
     Broken(name="second draft embeds the pending token", change=_input(ir.Embedding, 0, "ids", 1, Role.ASSISTANT),
            says=("draft 1 embeds ids, wanted draft_0",), methods=_K2),
-    Broken(name="drafts swapped in the pass", change=_input(ir.PassRows, 3, "draft_1"), says=("input 3 is draft_1",), methods=_K2),
-    Broken(name="accept of another draft", change=_input(ir.Accept, 2, "draft_0"), says=("input 2 is draft_0",), methods=_K2),
-    Broken(name="pass reads its inputs", change=_input(ir.Embedding, 0, "ids", role=Role.TARGET), says=("reads ids itself",),
+    Broken(name="drafts swapped in the pass", change=_input(ir.PassRows, 3, "draft_1"), says=("input 3 is draft_1",),
+           methods=_K2),
+    Broken(name="accept of another draft", change=_input(ir.Accept, 2, "draft_0"), says=("input 2 is draft_0",),
+           methods=_K2),
+    Broken(name="pass reads its inputs", change=_input(ir.Embedding, 0, "ids", role=Role.TARGET),
+           says=("reads ids itself",),
            methods=_K2),
     Broken(name="three drafts", change=_three_drafts, says=("3 draft ops Argmax, wanted 2",), methods=_K2),
-    Broken(name="state from another tensor", change=_input(ir.Concat, 1, "draft.0.embedded"), says=("does not start from the state",),
+    Broken(name="state from another tensor", change=_input(ir.Concat, 1, "draft.0.embedded"),
+           says=("does not start from the state",),
            methods=_K2),
     # X13
     Broken(name="census argmax", change=_census(argmax=1), says=("census", "argmax")),
     Broken(name="census ops", change=_census(ops=-1), says=("census", "ops")),
     Broken(name="census caches", change=_census(cache_writes=1), says=("census", "cache_writes")),
-    Broken(name="census attention", change=_census(attention_target=-1, attention_assistant=1), says=("census", "attention_target")),
+    Broken(name="census attention", change=_census(attention_target=-1, attention_assistant=1),
+           says=("census", "attention_target")),
     Broken(name="census scatter", change=_census(scatter=1), says=("census", "scatter")),
     Broken(name="census top-k", change=_census(top_k=1), says=("census", "top_k")),
     # attributes
@@ -334,7 +355,8 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="norm width zero", change=_kind(ir.RmsNorm, role=Role.TARGET, width=0), says=("is 0",)),
     Broken(name="head_dim odd", change=_kind(ir.Rope, role=Role.TARGET, head_dim=1), says=("head_dim is 1",)),
     Broken(name="head_dim zero", change=_kind(ir.Attention, role=Role.TARGET, head_dim=0), says=("head_dim is 0",)),
-    Broken(name="too many pairs", change=_kind(ir.Rope, role=Role.TARGET, rotated_pairs=2**31), says=("rotated_pairs",)),
+    Broken(name="too many pairs", change=_kind(ir.Rope, role=Role.TARGET, rotated_pairs=2**31),
+           says=("rotated_pairs",)),
     Broken(name="denominator zero", change=_kind(ir.Rope, role=Role.TARGET, denominator=0), says=("denominator is 0",)),
     Broken(name="theta zero", change=_kind(ir.Rope, role=Role.TARGET, theta=0.0), says=("theta is 0",)),
     Broken(name="cap zero", change=_kind(ir.Softcap, cap=0.0), says=("cap is 0",)),

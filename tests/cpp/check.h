@@ -1,5 +1,5 @@
-// The test cases of the host tests and their checks. A case runs to its end: a failed check is printed with its place and
-// both values and the case goes on. Owns the list of cases; the one place where registration at start-up is wanted.
+// The test cases of the host tests and their checks. A case runs to its end: a failed check is printed with its place
+// and both values and the case goes on. Owns the list of cases; the one place where registration at start-up is wanted.
 #pragma once
 
 #include <cstdint>
@@ -72,17 +72,17 @@ bool Soak();
 
 }  // namespace gemma4::test
 
-#define GEMMA4_TEST(name)                                            \
-  static void name();                                                \
+#define GEMMA4_TEST(name)                                              \
+  static void name();                                                  \
   static const ::gemma4::test::Register register_##name(#name, &name); \
   static void name()
 
 #define CHECK(condition) \
   ((condition) ? void() : ::gemma4::test::Failed(__FILE__, __LINE__, #condition " does not hold"))
 #define CHECK_EQ(found, wanted) ::gemma4::test::Equal(__FILE__, __LINE__, #found, found, wanted)
-#define CHECK_OK(status)                                                                   \
-  do {                                                                                     \
-    const ::gemma4::Status checked = (status);                                             \
+#define CHECK_OK(status)                                                                             \
+  do {                                                                                               \
+    const ::gemma4::Status checked = (status);                                                       \
     if (!checked.ok()) ::gemma4::test::Failed(__FILE__, __LINE__, #status ": " + checked.message()); \
   } while (false)
 #define CHECK_REFUSED(status, ...) ::gemma4::test::Refused(__FILE__, __LINE__, status, {__VA_ARGS__})

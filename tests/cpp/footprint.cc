@@ -122,7 +122,8 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
     return {p.count, p.count};
   }
   // A round reads one entry of ids and positions, a prefill `rows`; prefill passes are no longer than the inputs.
-  if (name == "pass_rows") return {1, 1, 1, 1, 1, Read<kernels::PassRowsParams>(spec).rows, Read<kernels::PassRowsParams>(spec).rows};
+  if (name == "pass_rows")
+    return {1, 1, 1, 1, 1, Read<kernels::PassRowsParams>(spec).rows, Read<kernels::PassRowsParams>(spec).rows};
   if (name == "accept") return {1, 1, 1, Read<kernels::AcceptParams>(spec).rows, 2, 3, 1, 1};
   if (name == "seed_write") {
     const auto p = Read<kernels::SeedWriteParams>(spec);
@@ -134,10 +135,14 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
 // Words of what a binding refers to; of an absent input none.
 uint64_t AvailableWords(const ops::Graph& graph, const BindingRef& ref) {
   switch (ref.kind) {
-    case BindingRef::Kind::kValues: return (graph.tensors[ref.index].values_bytes + 3) / 4;
-    case BindingRef::Kind::kScales: return (graph.tensors[ref.index].scales_bytes + 3) / 4;
-    case BindingRef::Kind::kRopeTable: return ops::RopeFrequencies(ops::RopeKeyOf(graph.ops[ref.index])).size();
-    case BindingRef::Kind::kAbsent: break;
+    case BindingRef::Kind::kValues:
+      return (graph.tensors[ref.index].values_bytes + 3) / 4;
+    case BindingRef::Kind::kScales:
+      return (graph.tensors[ref.index].scales_bytes + 3) / 4;
+    case BindingRef::Kind::kRopeTable:
+      return ops::RopeFrequencies(ops::RopeKeyOf(graph.ops[ref.index])).size();
+    case BindingRef::Kind::kAbsent:
+      break;
   }
   return 0;
 }
@@ -164,7 +169,8 @@ std::string FindOutOfBounds(const ops::Graph& graph, const std::vector<DispatchS
     if (spec.params_bytes != spec.kernel->params_bytes) return name + " has params of a wrong size";
     for (size_t i = 0; i < touched.size(); ++i) {
       const uint64_t available = AvailableWords(graph, spec.bindings[i]);
-      if (touched[i] > available) return Text(name, " touches ", touched[i], " words of binding ", i, ", which has ", available);
+      if (touched[i] > available)
+        return Text(name, " touches ", touched[i], " words of binding ", i, ", which has ", available);
     }
   }
   return {};

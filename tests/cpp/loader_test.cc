@@ -1,5 +1,6 @@
-// The loader against whole and damaged programs, P42: a damaged program is refused, or it is one that keeps every kernel
-// inside its buffers. (That the bytes are the exporter's own is the manifest's business, which has the file's sha256.)
+// The loader against whole and damaged programs, P42: a damaged program is refused, or it is one that keeps every
+// kernel inside its buffers. (That the bytes are the exporter's own is the manifest's business, which has the file's
+// sha256.)
 #include "check.h"
 #include "footprint.h"
 #include "program/contracts.h"
@@ -29,14 +30,17 @@ constexpr const char* kOtherMethod = "k2_round";
 
 constexpr const char* kModels[] = {"f32", "q4", "all_logits", "progressive"};
 
-std::vector<uint8_t> ReadProgram(std::string_view model) { return ReadFile(DataPath(Text(model, "/", kMethod, ".g4p"))); }
+std::vector<uint8_t> ReadProgram(std::string_view model) {
+  return ReadFile(DataPath(Text(model, "/", kMethod, ".g4p")));
+}
 
 std::vector<std::vector<ops::DispatchSpec>> AllPasses(const Plan& plan) {
   std::vector<std::vector<ops::DispatchSpec>> passes;
   for (const uint32_t rows : {1u, plan.header.prefill_rows}) {
     passes.push_back(program::BuildPass(plan.graph, false, {rows, 1}));
   }
-  if (plan.header.mtp()) passes.push_back(program::BuildPass(plan.graph, true, {program::kRoundRows, program::kRoundRows}));
+  if (plan.header.mtp())
+    passes.push_back(program::BuildPass(plan.graph, true, {program::kRoundRows, program::kRoundRows}));
   return passes;
 }
 
@@ -51,7 +55,8 @@ std::string Meaning(const Plan& plan) {
     }
   }
   for (const program::WeightSpan& span : plan.spans) {
-    text += Text(plan.graph.tensors[span.tensor].name, " ", span.scales ? 1 : 0, " ", span.shard, " ", span.begin, "\n");
+    text +=
+        Text(plan.graph.tensors[span.tensor].name, " ", span.scales ? 1 : 0, " ", span.shard, " ", span.begin, "\n");
   }
   for (const ops::Tensor& tensor : plan.graph.tensors) text += Text(tensor.name, tensor.retain ? "+" : "-");
   return text;
@@ -178,8 +183,8 @@ GEMMA4_TEST(LoaderKnowsPlainFileNames) {
   for (const char* good : {"target-00001-of-00002.safetensors", "a", "my file.bin", "a..b", "x_1"}) {
     CHECK(program::IsPlainFileName(good));
   }
-  for (const char* bad : {"", ".", "..", "../x", "/etc/passwd", "a/../x", "C:\\x", "a\\b", "C:x", "x.", "x ", ".x", "a%2fb",
-                          "a\nb", "a\"b", "caf\xc3\xa9"}) {
+  for (const char* bad : {"", ".", "..", "../x", "/etc/passwd", "a/../x", "C:\\x", "a\\b", "C:x", "x.", "x ", ".x",
+                          "a%2fb", "a\nb", "a\"b", "caf\xc3\xa9"}) {
     CHECK(!program::IsPlainFileName(bad));
   }
   CHECK(!program::IsPlainFileName(std::string_view("a\0b", 3)));

@@ -44,7 +44,8 @@ std::vector<uint8_t> ReadFile(const std::string& path) {
     return bytes;
   }
   uint8_t block[65536];
-  for (size_t count; (count = std::fread(block, 1, sizeof(block), stream)) > 0;) bytes.insert(bytes.end(), block, block + count);
+  for (size_t count; (count = std::fread(block, 1, sizeof(block), stream)) > 0;)
+    bytes.insert(bytes.end(), block, block + count);
   std::fclose(stream);
   return bytes;
 }

@@ -64,9 +64,9 @@ ops::Tensor MakeTensor(std::string name, schema::Storage storage, uint64_t bytes
 // in -> a -> b -> c(retained) -> out, each op one input and one output.
 ops::Graph MakeChain() {
   ops::Graph graph;
-  graph.tensors = {MakeTensor("in", schema::Storage_Input, 16), MakeTensor("a", schema::Storage_Activation, 400),
+  graph.tensors = {MakeTensor("in", schema::Storage_Input, 16),      MakeTensor("a", schema::Storage_Activation, 400),
                    MakeTensor("b", schema::Storage_Activation, 800), MakeTensor("c", schema::Storage_Activation, 1200),
-                   MakeTensor("out", schema::Storage_Output, 8), MakeTensor("w", schema::Storage_Weight, 4000),
+                   MakeTensor("out", schema::Storage_Output, 8),     MakeTensor("w", schema::Storage_Weight, 4000),
                    MakeTensor("cache", schema::Storage_Cache, 2000)};
   graph.tensors[3].retain = true;
   for (uint32_t i = 0; i < 4; ++i) {

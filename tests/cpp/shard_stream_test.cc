@@ -1,5 +1,5 @@
-// Weights arriving in slices, P22: any slice length, weights of odd lengths between neighbours, headers, order, lengths and
-// digests; what fails leaves nothing loaded, R2.
+// Weights arriving in slices, P22: any slice length, weights of odd lengths between neighbours, headers, order, lengths
+// and digests; what fails leaves nothing loaded, R2.
 #include <algorithm>
 
 #include "check.h"

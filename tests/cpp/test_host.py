@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 from broken_programs import BROKEN, Broken, wrong_operands
-from host_build import CHECKOUT, HostBuild, case_names, generate
+from host_build import CHECKOUT, HostBuild, alone, case_names, generate
 from micro_checkpoint import write_pair
 
 from gemma4web.errors import CompileError, ToolchainError
@@ -45,10 +45,13 @@ def builds() -> dict[Decoding, HostBuild]:
     except ToolchainError as error:
         pytest.skip(f"no toolchain is set up: run `scons toolchain` ({error.args[0]})")
     folder = CHECKOUT / "build/host-tests"
-    generate(toolchain, folder / "gen")
-    made = {kind: HostBuild(toolchain=toolchain, decoding=kind, folder=folder / kind) for kind in Decoding}
-    for build in made.values():
-        build.build()
+    mtp = HostBuild(toolchain=toolchain, decoding=Decoding.MTP, folder=folder / Decoding.MTP)
+    plain = HostBuild(toolchain=toolchain, decoding=Decoding.PLAIN, folder=folder / Decoding.PLAIN, other=mtp)
+    made = {build.decoding: build for build in (mtp, plain)}
+    with alone(folder):
+        generate(toolchain, folder / "gen")
+        for build in made.values():
+            build.build()
     return made
 
 
@@ -58,7 +61,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("host-data")
     target, assistant = write_pair(root / "checkpoint")
     for name, options in MODELS.items():
-        export(ExportOptions(target=target, assistant=assistant, out=root / name, prefill_rows=8, context=64, **options))
+        export(ExportOptions(target=target, assistant=assistant, out=root / name, prefill_rows=8, context=64,
+                             **options))
     return root
 
 
@@ -116,7 +120,9 @@ def test_case(results: dict[Decoding, _Results], decoding: Decoding, case: str) 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("decoding", list(Decoding))
-def test_soak(request: pytest.FixtureRequest, builds: dict[Decoding, HostBuild], data: Path, decoding: Decoding) -> None:
+def test_soak(
+    request: pytest.FixtureRequest, builds: dict[Decoding, HostBuild], data: Path, decoding: Decoding
+) -> None:
     """Every byte of the programs flipped and cut, every allocation failed."""
     if "soak" not in request.config.getoption("-m"):
         pytest.skip("long repetition: run with -m soak")
@@ -168,7 +174,7 @@ def verdicts(probe: Probe, model: Callable[[str], ModelFolder]) -> dict[tuple[st
     return found
 
 
-@pytest.mark.parametrize(("broken", "method"), _broken_cases())
+@pytest.mark.parametrize(("broken", "method"), list(_broken_cases()))
 def test_broken_program_is_refused(verdicts: dict[tuple[str, str], Verdict], broken: Broken, method: str) -> None:
     verdict = verdicts[method, broken.name]
     assert verdict["code"] in ("corrupt_data", "unsupported"), verdict["message"]
