@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 from gemma4web.errors import CompileError
 from gemma4web.process import run
 from gemma4web.receipts import Action, identity_sha256, log_path, write_action
-from gemma4web.variants import Variant
+from gemma4web.variants import VARIANTS, Variant
 
 if TYPE_CHECKING:
     from gemma4web.toolchain import Toolchain
 
 TIMEOUT_S: Final = 900.0
+_VARIANT_MACROS: Final = frozenset(entry.partition("=")[0] for variant in VARIANTS for entry in variant.defines)
 INCLUDE_FOLDERS: Final = ("runtime_cpp/src", "build/gen")
 
 
@@ -50,19 +51,73 @@ def defines(variant: Variant, mode: Mode, extra: Sequence[str] = ()) -> tuple[st
     return tuple(f"{name}={value}" for name, value in merged.items())
 
 
-def compile_flags(variant: Variant, mode: Mode, extra_defines: Sequence[str] = ()) -> tuple[str, ...]:
+def compile_flags(definitions: Sequence[str], mode: Mode) -> tuple[str, ...]:
     """Everything that changes an object file, in the order in which the compiler gets it."""
-    return (*_COMPILE_FLAGS, *_MODE_FLAGS[mode],
-            *(f"-D{entry}" for entry in defines(variant, mode, extra_defines)),
+    return (*_COMPILE_FLAGS, *_MODE_FLAGS[mode], *(f"-D{entry}" for entry in definitions),
             *(f"-I{folder}" for folder in INCLUDE_FOLDERS))
+
+
+class Mentions:
+    """Which of the variants' macros a translation unit or anything that it includes speaks of.
+
+    Two thirds of the units speak of none or of one: these are compiled once for all variants that agree, with the other
+    macros undefined. The answer is textual, so it errs on the side of compiling apart; `compile_object` refuses a unit
+    in which an undefined macro turns up all the same, for instance in a generated header.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._texts: dict[str, tuple[frozenset[str], tuple[str, ...]]] = {}
+
+    def of(self, source: str) -> frozenset[str]:
+        """The macros in ``source`` (relative to the checkout) and in the project files that it includes."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [source]
+        while waiting:
+            if (path := waiting.pop()) not in seen:
+                seen.add(path)
+                names, includes = self._read(path)
+                found |= names
+                waiting += includes
+        return frozenset(found)
+
+    def _read(self, path: str) -> tuple[frozenset[str], tuple[str, ...]]:
+        if path not in self._texts:
+            file = self._root / path
+            text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+            names = re.findall(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text, flags=re.MULTILINE)
+            folders = (*INCLUDE_FOLDERS, str(Path(path).parent))
+            self._texts[path] = mentioned(text), tuple(
+                f"{folder}/{name}" for name in names for folder in folders if (self._root / folder / name).is_file())
+        return self._texts[path]
+
+
+def mentioned(text: str) -> frozenset[str]:
+    """The variants' macros that occur in a source's text, comments included."""
+    return frozenset(_VARIANT_MACROS.intersection(re.findall(r"\w+", text)))
+
+
+def unit_defines(variant: Variant, mode: Mode, macros: frozenset[str], extra: Sequence[str] = ()) -> tuple[str, ...]:
+    """The definitions that a unit which mentions ``macros`` is compiled with: all of them when ``extra`` has any."""
+    return tuple(entry for entry in defines(variant, mode, extra)
+                 if extra or (name := entry.partition("=")[0]) in macros or name not in _VARIANT_MACROS)
+
+
+def unit_group(variant: Variant, macros: frozenset[str], extra: Sequence[str] = ()) -> str:
+    """Whom such a unit serves: one variant, all that share an axis of the matrix, or all four as `shared`."""
+    if extra:
+        return variant.name
+    axes = zip(variant.defines, (variant.decoding, variant.timing), strict=True)
+    return "-".join(axis for entry, axis in axes if entry.partition("=")[0] in macros) or "shared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectJob:
-    """One translation unit of one variant; paths are relative to ``root`` and use `/`."""
+    """One translation unit for a group of variants; paths are relative to ``root`` and use `/`."""
 
     root: Path
-    variant: str
+    group: str
     source: str
     output: str
     flags: tuple[str, ...]
@@ -85,14 +140,14 @@ def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, 
     """Compiles one translation unit and writes its action log.
 
     Raises CompileError with the compiler's output, and when the source includes a project file that the build's own
-    scanner did not see, because such a file would not trigger a rebuild.
+    scanner did not see, because such a file would not trigger a rebuild, or one that mentions a macro not given.
     """
     depfile = f"{job.output}.d"
     argv = [*toolchain.emcc, *job.flags, *machine_flags(job.root, toolchain),
             "-MD", "-MF", depfile, "-c", job.source, "-o", job.output]
     try:
         run(argv, env=toolchain.environment(), cwd=job.root, error=CompileError,
-            what=f"compiling {job.source} for {job.variant}", timeout_s=TIMEOUT_S)
+            what=f"compiling {job.source} for {job.group}", timeout_s=TIMEOUT_S)
         inputs = project_inputs(read_depfile((job.root / depfile).read_text(encoding="utf-8")), job.root)
     except FileNotFoundError:
         raise CompileError(f"the compiler wrote no list of includes for {job.source}") from None
@@ -101,8 +156,13 @@ def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, 
     if unseen := sorted(inputs - job.known_inputs):
         raise CompileError(f"{job.source} includes {', '.join(unseen)}, which the build does not see as its input",
                            advice='write the include as a plain #include "layer/file.h"')
+    given = {entry.partition("=")[0] for entry in job.defines}
+    for path in sorted(inputs):
+        if missing := mentioned((job.root / path).read_text(encoding="utf-8", errors="replace")) - given:
+            raise CompileError(f"{path} mentions {', '.join(sorted(missing))}, but {job.source} is compiled without it "
+                               f"for {job.group}", advice="generated headers must not depend on the variant")
     return write_action(
-        job.root, kind="compile", variant=job.variant, defines=job.defines, flags=job.flags, inputs=inputs,
+        job.root, kind="compile", variant=job.group, defines=job.defines, flags=job.flags, inputs=inputs,
         outputs=[job.output], log=str(log_path(Path(job.output))), toolchain=identity_sha256(identity))
 
 

@@ -46,7 +46,7 @@ def owned(env):
     """What only this build writes to build/, whatever options it was written with: what `-c` removes."""
     top = root(env)
     names = ("gen", "model", "records", "report", "vendor", ".bundle*", "bundle*", "receipt*.json",
-             *(f"{variant.name}*" for variant in VARIANTS))
+             "shared*", *(f"{name}*" for variant in VARIANTS for name in (variant.decoding, variant.timing)))
     return sorted(literal(path.relative_to(top)) for name in names for path in top.glob(f"build/{name}"))
 
 

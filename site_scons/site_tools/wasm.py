@@ -18,8 +18,8 @@ EXPORTS = "runtime_cpp/exports.txt"
 def _compile(target, source, env):
     tools, identity = toolchain(env)
     steps.compile_object(steps.ObjectJob(
-        root=root(env), variant=env["VARIANT"].name, source=paths(source)[0], output=paths(target)[0],
-        flags=tuple(env["OBJECT_FLAGS"]), defines=tuple(env["VARIANT_DEFINES"]),
+        root=root(env), group=env["GROUP"], source=paths(source)[0], output=paths(target)[0],
+        flags=tuple(env["OBJECT_FLAGS"]), defines=tuple(env["OBJECT_DEFINES"]),
         known_inputs=frozenset(paths(target[0].all_children()))), tools, identity)
 
 
@@ -52,38 +52,47 @@ def extra_defines(env, variant):
     return tuple(entry.partition(":")[2] for entry in entries if entry.partition(":")[0] == variant.name)
 
 
+def object_target(env, variant, source, mentions, dependencies):
+    """Declares one translation unit, once for all variants that define the macros it mentions alike."""
+    mode, macros, extra = steps.Mode(env["MODE"]), mentions.of(source), extra_defines(env, variant)
+    group, given = steps.unit_group(variant, macros, extra), steps.unit_defines(variant, mode, macros, extra)
+    inner = source.removeprefix(f"{SOURCES}/").removeprefix("build/").removesuffix(".cc")
+    target = f"build/{group}{suffix(env)}/obj/{inner}.o"
+    if target not in env["UNITS"]:
+        env["UNITS"][target] = env.WasmObject(target, source, GROUP=group, OBJECT_DEFINES=given,
+                                              OBJECT_FLAGS=steps.compile_flags(given, mode))
+        Depends(env["UNITS"][target], dependencies)
+    return env["UNITS"][target]
+
+
+def suffix(env):
+    return "" if env["MODE"] == steps.Mode.RELEASE else f"-{env['MODE']}"
+
+
 def modules_target(env, tools):
     """Declares every variant's objects and module; returns name -> [js, wasm, log] and the logs of all actions."""
-    suffix = "" if env["MODE"] == steps.Mode.RELEASE else f"-{env['MODE']}"
-    sources = [*files(env, SOURCES, "*.cc"), TEXTS]
-    made, logs, objects = {}, [], {}
+    sources, mentions = [*files(env, SOURCES, "*.cc"), TEXTS], steps.Mentions(root(env))
+    made, objects, env["UNITS"] = {}, {}, {}
+    compiler, linker = [tools[0], *modules(env, "compile")], [EXPORTS, *modules(env, "link", "receipts")]
     for variant in VARIANTS:
-        folder = f"build/{variant.name}{suffix}"
-        mode, extra = steps.Mode(env["MODE"]), extra_defines(env, variant)
-        mine = env.Clone(VARIANT=variant, VARIANT_DEFINES=steps.defines(variant, mode, extra),
-                         OBJECT_FLAGS=steps.compile_flags(variant, mode, extra))
-        objects[variant] = []
-        for source in sources:
-            inner = source.removeprefix(f"{SOURCES}/").removeprefix("build/").removesuffix(".cc")
-            unit = mine.WasmObject(f"{folder}/obj/{inner}.o", source)
-            Depends(unit, [tools[0], *modules(env, "compile")])
-            objects[variant].append(unit[0])
-            logs.append(unit[1])
-        made[variant.name] = mine.WasmModule(
+        folder = f"build/{variant.name}{suffix(env)}"
+        objects[variant] = [object_target(env, variant, source, mentions, compiler)[0] for source in sources]
+        given = steps.defines(variant, steps.Mode(env["MODE"]), extra_defines(env, variant))
+        made[variant.name] = env.WasmModule(
             [f"{folder}/{variant.stem}.js", f"{folder}/{variant.stem}.wasm"],
-            [*objects[variant], *files(env, SOURCES, "*.js")])
-        Depends(made[variant.name], [tools[0], EXPORTS, *modules(env, "compile", "link", "receipts")])
-        logs.append(made[variant.name][2])
+            [*objects[variant], *files(env, SOURCES, "*.js")], VARIANT=variant, VARIANT_DEFINES=given)
+        Depends(made[variant.name], [*compiler, *linker])
     for module in made.values():
-        Requires(module, [unit for variant in requested() for unit in objects[variant]])
+        Requires(module, sorted({unit for variant in requested() for unit in objects[variant]}, key=str))
+    logs = [unit[1] for unit in env["UNITS"].values()] + [module[2] for module in made.values()]
     return made, logs
 
 
 def generate(env):
     env.Replace(CPPPATH=[f"#{folder}" for folder in steps.INCLUDE_FOLDERS])
     env.Append(BUILDERS={
-        "WasmObject": Builder(action=action(_compile, "compiling $SOURCE for $VARIANT.name",
-                                            ["OBJECT_FLAGS", "VARIANT_DEFINES"]),
+        "WasmObject": Builder(action=action(_compile, "compiling $SOURCE for $GROUP",
+                                            ["OBJECT_FLAGS", "OBJECT_DEFINES"]),
                               emitter=_with_log, source_scanner=CScanner()),
         "WasmModule": Builder(action=action(_link, "linking $TARGET", ["MODE", "VARIANT_DEFINES"]),
                               emitter=_with_log),

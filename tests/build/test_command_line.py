@@ -40,7 +40,7 @@ def test_dry_run_needs_no_tool_and_writes_nothing(bare: Project) -> None:
 def test_dry_run_after_an_edit_writes_nothing(built: Project) -> None:
     built.edit("runtime_cpp/src/base/number.h", "int number()", "long number()")
     before = built.snapshot()
-    assert "compiling runtime_cpp/src/base/number.cc for plain-wall" in built.scons("-n").out
+    assert "compiling runtime_cpp/src/base/number.cc for shared" in built.scons("-n").out
     assert built.snapshot() == before
 
 

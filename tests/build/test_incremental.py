@@ -11,7 +11,10 @@ import pytest
 from tiny_project import VARIANTS, Project
 
 ENTRY = [f"compile build/{name}/obj/api/entry.o" for name in VARIANTS]
-NUMBER = [f"compile build/{name}/obj/base/number.o" for name in VARIANTS]
+TIMER = [f"compile build/{name}/obj/base/timer.o" for name in ("wall", "profile")]
+NUMBER = ["compile build/shared/obj/base/number.o"]
+SHADERS = ["compile build/shared/obj/gen/kernels.o"]
+UNITS = [*ENTRY, *TIMER, *NUMBER, *SHADERS]
 LINKS = ["link build/plain-wall/gemma4.js", "link build/plain-profile/gemma4_profile.js",
          "link build/mtp-wall/gemma4_mtp.js", "link build/mtp-profile/gemma4_mtp_profile.js"]
 
@@ -37,8 +40,9 @@ def test_touch_does_nothing(built: Project) -> None:
     ("runtime_cpp/src/api/events.js", "events", "more events", LINKS),
     ("runtime_cpp/exports.txt", "g4_number", "g4_number\ng4_other", LINKS),
     ("site_scons/gemma4web/program/program.fbs", "namespace", "// schema\nnamespace", ["flatc", *ENTRY, *LINKS]),
-    ("runtime_cpp/kernels/include/twice.wgsl", "x + x", "2.0 * x", ENTRY + LINKS),
-], ids=["source", "header", "js-library", "exports", "schema", "wgsl-include"])
+    ("runtime_cpp/kernels/include/twice.wgsl", "x + x", "2.0 * x", SHADERS + LINKS),
+    ("runtime_cpp/src/base/timer.h", "int timer", "long timer", ENTRY + TIMER + LINKS),
+], ids=["source", "header", "js-library", "exports", "schema", "wgsl-include", "profile-header"])
 def test_edit_rebuilds_dependents_only(built: Project, name: str, old: str, new: str, wanted: list[str]) -> None:
     manifest = built.path("build/bundle/manifest.json").read_bytes()
     built.edit(name, old, new)
@@ -51,8 +55,8 @@ def test_edit_rebuilds_dependents_only(built: Project, name: str, old: str, new:
 
 @pytest.mark.parametrize(("name", "old", "new", "wanted"), [
     ("runtime_cpp/src/base/number.h", "int number()", "int numbre()", ENTRY + NUMBER + LINKS),
-    ("runtime_cpp/kernels/double.wgsl", "count: u32", "count: i32", ENTRY + LINKS),
-    ("runtime_cpp/kernels/include/twice.wgsl", "x + x", "x * x", ENTRY + LINKS),
+    ("runtime_cpp/kernels/double.wgsl", "count: u32", "count: i32", ENTRY + SHADERS + LINKS),
+    ("runtime_cpp/kernels/include/twice.wgsl", "x + x", "x * x", SHADERS + LINKS),
     ("runtime_cpp/src/api/events.js", "events", "EVENTS", LINKS),
 ], ids=["header", "wgsl", "wgsl-include", "js-library"])
 def test_edit_that_keeps_size_and_time_is_seen(built: Project, name: str, old: str, new: str,
@@ -101,7 +105,7 @@ def test_new_header_that_shadows_is_seen(built: Project) -> None:
 
 @pytest.mark.parametrize(("module", "wanted"), [
     ("kernels/render.py", []),
-    ("compile.py", ["flatc", *ENTRY, *NUMBER, *LINKS]),
+    ("compile.py", ["flatc", *UNITS, *LINKS]),
     ("link.py", LINKS),
     ("toolchain/__init__.py", ["set-up"]),
 ])
@@ -116,14 +120,14 @@ def test_generator_edit_runs_it_again(built: Project, module: str, wanted: list[
 def test_generator_edit_that_changes_output(built: Project) -> None:
     built.edit("site_scons/gemma4web/kernels/render.py", "namespace gemma4::kernels {", "namespace gemma4::kernels {\n")
     built.scons()
-    assert sorted(built.calls()) == sorted(ENTRY + LINKS)
+    assert sorted(built.calls()) == sorted(ENTRY + SHADERS + LINKS)
 
 
 def test_toolchain_change_rebuilds_everything(built: Project) -> None:
     """The toolchain's identity is a file in the graph; the receipt and the manifest carry it."""
     built.edit("tools.txt", "1.0", "1.1")
     built.scons()
-    assert sorted(built.calls()) == sorted(["set-up", "flatc", *ENTRY, *NUMBER, *LINKS])
+    assert sorted(built.calls()) == sorted(["set-up", "flatc", *UNITS, *LINKS])
     manifest = json.loads(built.path("build/bundle/manifest.json").read_bytes())
     assert manifest["toolchain"]["version"] == "1.1"
 
@@ -131,7 +135,7 @@ def test_toolchain_change_rebuilds_everything(built: Project) -> None:
 def test_provider_change_rebuilds_everything(built: Project) -> None:
     """G9, P07: another provider reaches compile and link alike, and the manifest names it."""
     built.scons("PROVIDER=webgpu_port")
-    assert sorted(built.calls()) == sorted(["set-up", "flatc", *ENTRY, *NUMBER, *LINKS])
+    assert sorted(built.calls()) == sorted(["set-up", "flatc", *UNITS, *LINKS])
     manifest = json.loads(built.path("build/bundle/manifest.json").read_bytes())
     assert manifest["provider"]["kind"] == "webgpu_port"
 
@@ -139,7 +143,7 @@ def test_provider_change_rebuilds_everything(built: Project) -> None:
 def test_one_variants_flag_rebuilds_one_variant(built: Project) -> None:
     built.scons("DEFINE=mtp-wall:GEMMA4_TRACE=1")
     assert sorted(built.calls()) == sorted([
-        "compile build/mtp-wall/obj/api/entry.o", "compile build/mtp-wall/obj/base/number.o",
+        *(f"compile build/mtp-wall/obj/{unit}.o" for unit in ("api/entry", "base/number", "base/timer", "gen/kernels")),
         "link build/mtp-wall/gemma4_mtp.js"])
     manifest = json.loads(built.path("build/bundle/manifest.json").read_bytes())
     assert "GEMMA4_TRACE=1" in manifest["variants"]["mtp-wall"]["recipe"]["defines"]
@@ -148,7 +152,7 @@ def test_one_variants_flag_rebuilds_one_variant(built: Project) -> None:
 
 def test_debug_has_folders_of_its_own(built: Project) -> None:
     assert built.scons("DEBUG=1").code == 0
-    assert len(built.calls()) == 12
+    assert len(built.calls()) == len(UNITS) + len(LINKS)
     assert built.path("build/bundle-debug/manifest.json").is_file()
     assert built.scons().up_to_date
     assert built.calls() == []
@@ -159,7 +163,7 @@ def test_new_and_removed_sources(built: Project) -> None:
     added = built.path("runtime_cpp/src/base/added.cc")
     added.write_text("int added() { return 1; }\n", encoding="utf-8")
     built.scons()
-    assert sorted(built.calls()) == sorted([*(f"compile build/{name}/obj/base/added.o" for name in VARIANTS), *LINKS])
+    assert sorted(built.calls()) == sorted(["compile build/shared/obj/base/added.o", *LINKS])
     added.unlink()
     built.scons()
     assert sorted(built.calls()) == sorted(LINKS)
@@ -169,7 +173,7 @@ def test_every_unit_is_compiled_before_the_first_link(fresh: Project) -> None:
     """V14: an error in any translation unit is reported before anything is linked."""
     fresh.scons("-j4")
     kinds = [call.split()[0] for call in fresh.calls() if call.startswith(("compile", "link"))]
-    assert kinds == ["compile"] * 8 + ["link"] * 4
+    assert kinds == ["compile"] * len(UNITS) + ["link"] * len(LINKS)
 
 
 def test_plain_does_not_build_mtp(fresh: Project) -> None:
@@ -177,6 +181,16 @@ def test_plain_does_not_build_mtp(fresh: Project) -> None:
     fresh.scons("plain")
     assert not [call for call in fresh.calls() if "mtp" in call]
     assert fresh.path("build/plain-wall/gemma4.wasm").is_file()
+
+
+def test_unit_becomes_a_variants_own(built: Project) -> None:
+    """A unit that begins to mention a macro leaves the shared objects, and comes back when it no longer does."""
+    built.edit("runtime_cpp/src/base/number.cc", "return 4", "return GEMMA4_PROFILE")
+    built.scons()
+    assert sorted(built.calls()) == sorted([*(f"compile build/{name}/obj/base/number.o" for name in ("wall", "profile")),
+                                            *LINKS])
+    built.edit("runtime_cpp/src/base/number.cc", "return GEMMA4_PROFILE", "return 4")
+    built.scons("bundle", "verify")
 
 
 def test_compile_error_names_source_and_links_nothing(built: Project) -> None:
@@ -207,7 +221,7 @@ def test_two_folders_give_equal_bytes(built: Project, tmp_path: Path) -> None:
     other = Project(root=tmp_path / "other")
     shutil.copytree(built.root, other.root, ignore=shutil.ignore_patterns("build", ".sconsign*", "__pycache__"))
     other.scons("-j1")
-    assert len(other.calls()) == 14
+    assert len(other.calls()) == 2 + len(UNITS) + len(LINKS)
     assert (other.root / "build/bundle/manifest.json").read_bytes() == \
         (built.root / "build/bundle/manifest.json").read_bytes()
     assert str(built.root) not in (built.root / "build/bundle/receipt.json").read_text(encoding="utf-8")

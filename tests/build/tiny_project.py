@@ -20,7 +20,10 @@ _FILES = {
     "runtime_cpp/src/base/number.h": "#pragma once\nint number();\n",
     "runtime_cpp/src/base/number.cc": '#include "base/number.h"\nint number() { return 4; }\n',
     "runtime_cpp/src/api/entry.cc":
-        '#include "base/number.h"\n#include "kernels.h"\n#include "program_generated.h"\nint entry() { return 1; }\n',
+        '#include "base/number.h"\n#include "base/timer.h"\n#include "kernels.h"\n#include "program_generated.h"\n'
+        "int entry() { return GEMMA4_MTP; }\n",
+    "runtime_cpp/src/base/timer.h": "#pragma once\n#if GEMMA4_PROFILE\nint timer();\n#endif\n",
+    "runtime_cpp/src/base/timer.cc": '#include "base/timer.h"\n',
     "runtime_cpp/src/api/events.js": "// events\n",
     "runtime_cpp/kernels/double.wgsl": """\
 //! formula: out[i] = 2 * x[i]

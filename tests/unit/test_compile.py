@@ -58,19 +58,19 @@ def test_flags_hold_no_absolute_path() -> None:
     """P12: what depends on the folder is no part of a recipe."""
     for variant in VARIANTS:
         for mode in steps.Mode:
-            for flag in (*steps.compile_flags(variant, mode), *link.link_flags(variant, mode, ["g4_a"])):
+            for flag in (*steps.compile_flags(steps.defines(variant, mode), mode), *link.link_flags(variant, mode, ["g4_a"])):
                 assert not flag.removeprefix("-I").startswith("/"), flag
 
 
 def test_recipes_of_variants_are_distinct() -> None:
     """V8: the four variants are compiled and linked differently."""
-    assert len({steps.compile_flags(variant, steps.Mode.RELEASE) for variant in VARIANTS}) == 4
+    assert len({steps.defines(variant, steps.Mode.RELEASE) for variant in VARIANTS}) == 4
     assert len({link.link_flags(variant, steps.Mode.RELEASE, ["g4_a"]) for variant in VARIANTS}) == 4
 
 
 def test_warnings_are_errors() -> None:
     for mode in steps.Mode:
-        assert "-Werror" in steps.compile_flags(PLAIN_WALL, mode)
+        assert "-Werror" in steps.compile_flags([], mode)
         assert "-Werror" in link.link_flags(PLAIN_WALL, mode, ["g4_a"])
 
 
@@ -127,6 +127,52 @@ def test_glue_is_refused(text: str, said: str) -> None:
         link.check_glue(text, PLAIN_WALL)
 
 
+def put(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+
+
+def test_units_are_grouped_by_the_macros_they_mention(tmp_path: Path) -> None:
+    """A unit that speaks of no variant's macro, itself or through an include, is compiled once for all."""
+    put(tmp_path, {
+        "runtime_cpp/src/base/a.cc": '#include "base/a.h"\n#include <vector>\n#include "no/such.h"\n',
+        "runtime_cpp/src/base/a.h": '#pragma once\n#include "base/a.h"\n',
+        "runtime_cpp/src/gpu/b.cc": '# include "base/a.h"\n#include "gpu/b.h"\n', "runtime_cpp/src/gpu/b.h": "#if GEMMA4_PROFILE\n",
+        "runtime_cpp/src/ops/c.cc": "// GEMMA4_MTP\n", "runtime_cpp/src/api/d.cc": '#include "gpu/b.h"\nint x = GEMMA4_MTP;\n',
+        "build/gen/e.cc": '#include "e.h"\n', "build/gen/e.h": "#ifdef GEMMA4_PROFILE\n",
+        "runtime_cpp/src/ops/f.cc": "int MY_GEMMA4_MTP_2;\n",
+    })
+    mentions = steps.Mentions(tmp_path)
+    groups = {name: [steps.unit_group(variant, mentions.of(name)) for variant in VARIANTS] for name in (
+        "runtime_cpp/src/base/a.cc", "runtime_cpp/src/gpu/b.cc", "runtime_cpp/src/ops/c.cc", "runtime_cpp/src/api/d.cc",
+        "build/gen/e.cc", "runtime_cpp/src/ops/f.cc")}
+    assert groups == {
+        "runtime_cpp/src/base/a.cc": ["shared"] * 4, "runtime_cpp/src/ops/f.cc": ["shared"] * 4,
+        "runtime_cpp/src/gpu/b.cc": ["wall", "profile", "wall", "profile"],
+        "build/gen/e.cc": ["wall", "profile", "wall", "profile"],
+        "runtime_cpp/src/ops/c.cc": ["plain", "plain", "mtp", "mtp"],
+        "runtime_cpp/src/api/d.cc": [variant.name for variant in VARIANTS]}
+
+
+def test_a_unit_gets_the_macros_it_mentions() -> None:
+    release = steps.Mode.RELEASE
+    assert steps.unit_defines(MTP_WALL, release, frozenset()) == ("NDEBUG=1",)
+    assert steps.unit_defines(MTP_WALL, release, frozenset({"GEMMA4_MTP"})) == ("GEMMA4_MTP=1", "NDEBUG=1")
+    assert steps.unit_defines(MTP_WALL, release, frozenset(), ["X=1"]) == \
+        ("GEMMA4_MTP=1", "GEMMA4_PROFILE=0", "NDEBUG=1", "X=1")
+    assert steps.unit_group(MTP_WALL, frozenset(), ["X=1"]) == "mtp-wall"
+
+
+def test_groups_never_mix_variants_that_differ() -> None:
+    """Whatever a unit mentions, the variants of one group compile it with equal definitions."""
+    for macros in ({"GEMMA4_MTP"}, {"GEMMA4_PROFILE"}, {"GEMMA4_MTP", "GEMMA4_PROFILE"}, set()):
+        given: dict[str, tuple[str, ...]] = {}
+        for variant in VARIANTS:
+            entries = steps.unit_defines(variant, steps.Mode.RELEASE, frozenset(macros))
+            assert given.setdefault(steps.unit_group(variant, frozenset(macros)), entries) == entries
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
     """A stand-in for the tools: a shell script that plays em++."""
@@ -135,7 +181,7 @@ class Compiler:
     root: Path
 
     def job(self, **changes: object) -> steps.ObjectJob:
-        fields = {"root": self.root, "variant": "plain-wall", "source": "runtime_cpp/src/a.cc",
+        fields = {"root": self.root, "group": "plain-wall", "source": "runtime_cpp/src/a.cc",
                   "output": "build/a.o", "flags": ("-Oz",), "defines": ("X=1",),
                   "known_inputs": frozenset({"runtime_cpp/src/a.cc", "runtime_cpp/src/a.h"}), **changes}
         return steps.ObjectJob(**fields)  # type: ignore[arg-type]
@@ -200,6 +246,15 @@ def test_unseen_include_is_refused(compiler: Compiler) -> None:
     job = compiler.job(known_inputs=frozenset({"runtime_cpp/src/a.cc"}))
     with pytest.raises(CompileError, match=r"includes runtime_cpp/src/a\.h, which the build does not see"):
         steps.compile_object(job, compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+
+
+def test_unit_that_mentions_a_macro_it_does_not_get_is_refused(compiler: Compiler) -> None:
+    """A generated header that turns out to depend on the variant never ends in a shared object."""
+    put(compiler.root, {"runtime_cpp/src/a.h": "#if GEMMA4_PROFILE\n#endif\n"})
+    with pytest.raises(CompileError, match=r"a\.h mentions GEMMA4_PROFILE, but runtime_cpp/src/a\.cc is compiled without"):
+        steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    job = compiler.job(defines=("GEMMA4_PROFILE=0",))
+    assert steps.compile_object(job, compiler.toolchain, IDENTITY).outputs  # type: ignore[arg-type]
 
 
 def link_job(compiler: Compiler, objects: tuple[str, ...] = ("build/a.o",)) -> link.LinkJob:
