@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Depends, NoClean, Precious, Scanner
 
@@ -18,11 +18,17 @@ ACCESSORS = "build/gen/program_generated.h"
 
 def _render(target, source, env):
     from gemma4web import kernels
+    from gemma4web.errors import KernelError
     from gemma4web.receipts import write_action
     top = root(env)
+    seen = set(paths(target[0].all_children()))
+    read = {found.relative_to(top).as_posix() for kernel in paths(source)
+            for found in kernels.dependencies(top / kernel)}
+    if unseen := read - seen:
+        raise KernelError(f"a kernel includes {', '.join(sorted(unseen))}, which the build does not see as its input")
     kernels.check_lock(top / KERNELS, top / LOCK)
     kernels.write_generated(kernels.generate(top / KERNELS), header_path=top / HEADER, source_path=top / TEXTS)
-    write_action(top, kind="generate", inputs=paths(target[0].all_children()), outputs=[HEADER, TEXTS],
+    write_action(top, kind="generate", inputs=seen, outputs=[HEADER, TEXTS],
                  log=paths(target)[2])
 
 
@@ -41,26 +47,23 @@ def _accessors(target, source, env):
 
 
 def _includes(node, env, path):
-    """A kernel's includes; a broken one is reported by the generator, with its line."""
-    from gemma4web.errors import KernelError
-    from gemma4web.kernels import dependencies
-    try:
-        return [env.File(literal(found.resolve().relative_to(root(env)))) for found in dependencies(Path(node.abspath))]
-    except (KernelError, OSError):
-        return []
+    """What a kernel names itself; the generator, which parses the files, checks that nothing else is read."""
+    names = re.findall(r"^//! include:[ \t]*(\S+)", node.get_text_contents(), flags=re.MULTILINE)
+    return [env.File(literal(f"#{KERNELS}/{name}")) for name in names if (root(env) / KERNELS / name).is_file()]
 
 
 def kernels_target(env):
-    """Declares kernels.h and kernels.cc. `kernels-lock` on the command line makes the committed lock a target that comes first."""
+    """Declares kernels.h and kernels.cc. With `kernels-lock` on the command line the committed lock is a target before."""
     sources = [path for path in files(env, KERNELS, "*.wgsl") if "/include/" not in path]
     generators = modules(env, "kernels", "files", "receipts")
     if "kernels-lock" in COMMAND_LINE_TARGETS:
-        lock = env.Command(LOCK, sources, action(_lock, f"locking {LOCK}"), source_scanner=Scanner(_includes))
+        lock = env.Command(LOCK, sources, action(_lock, f"locking {LOCK}"),
+                           source_scanner=Scanner(_includes, recursive=True))
         AlwaysBuild(Precious(NoClean(lock)))
         Depends(lock, generators)
         env.Alias("kernels-lock", lock)
     made = env.Command([HEADER, TEXTS, f"{HEADER}.json"], sources, action(_render, f"generating {HEADER}"),
-                       source_scanner=Scanner(_includes))
+                       source_scanner=Scanner(_includes, recursive=True))
     Depends(made, [LOCK, *generators])
     return Precious(made)
 

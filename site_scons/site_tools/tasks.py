@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shlex
 import subprocess
@@ -12,6 +14,8 @@ from SCons.Script import COMMAND_LINE_TARGETS, AlwaysBuild, Exit, SConsignFile
 
 from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, python, root
+
+LOCK_VARIABLE = "GEMMA4WEB_BUILD_LOCK"
 
 
 def _run(target, source, env):
@@ -26,6 +30,7 @@ def _bench(target, source, env):
 
 
 def _serve(target, source, env):
+    env["LOCK"].close()
     _streamed(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent))
 
 
@@ -80,6 +85,24 @@ def check_options(env, options):
         Exit(2)
 
 
+def one_at_a_time(env):
+    """Two builds in one checkout would remove each other's outputs: the second waits for the first.
+
+    The lock lies on SConstruct itself, so it writes nothing, and ends with the process. `scons serve` gives it back, and
+    what a build starts may build again.
+    """
+    if env.GetOption("help") or env.GetOption("no_exec") or LOCK_VARIABLE in os.environ:
+        return
+    lock = (root(env) / "SConstruct").open("rb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("another scons works in this checkout; waiting for it", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    os.environ[LOCK_VARIABLE] = "held"
+    env["LOCK"] = lock
+
+
 def tasks(env, tools, bundle):
     """Declares the targets that run something; all of them work on an up-to-date bundle."""
     ready = [bundle[0], *tools]
@@ -91,6 +114,7 @@ def tasks(env, tools, bundle):
 
 def generate(env):
     env.AddMethod(check_options, "CheckOptions")
+    env.AddMethod(one_at_a_time, "OneAtATime")
     env.AddMethod(tasks, "Tasks")
 
 
