@@ -11,6 +11,7 @@ import pytest
 from fake_tools import LIBRARY, Lines, fake_sdk, says, write_program
 
 from gemma4web.errors import ToolchainError
+from gemma4web.process import run
 from gemma4web.toolchain import emscripten as module
 from gemma4web.toolchain.emscripten import (
     CONFIG_NAME,
@@ -20,6 +21,7 @@ from gemma4web.toolchain.emscripten import (
     inspect,
     locate_root,
     provider_libraries,
+    quote_launchers,
     read_sdk_config,
 )
 
@@ -193,3 +195,26 @@ def test_a_compiler_that_fails_is_reported_with_its_words_and_leaves_nothing(
     with pytest.raises(ToolchainError, match="em\\+\\+: no space left"):
         base_libraries(compiler, cache, Lines())
     assert [path.name for path in cache.iterdir() if not path.name.endswith(".lock")] == []
+
+
+LAUNCHER = '#!/bin/sh\nexec python3 -E "$(readlink -f $0).py" "$@"\n'
+
+
+def test_launchers_of_a_prefix_work_in_a_folder_with_spaces(tmp_path: Path) -> None:
+    root = fake_sdk(tmp_path / "mit ä und raum") / "upstream/emscripten"
+    for name in ("em++", "emar"):
+        write_program(root / name, LAUNCHER)
+        (root / f"{name}.py").write_text("import sys\nprint(sys.argv[1:])\n", encoding="utf-8")
+    quote_launchers(root)
+    for name in ("em++", "emar"):
+        assert run([root / name, "a b"], env={"PATH": "/usr/bin:/bin"}).strip() == "['a b']"
+
+
+def test_an_sdk_whose_launchers_cannot_work_there_is_refused(tmp_path: Path, node: Path) -> None:
+    sdk = fake_sdk(tmp_path / "with space")
+    write_program(sdk / "upstream/emscripten/em++", LAUNCHER)
+    with pytest.raises(ToolchainError, match="do not work in a folder with spaces") as caught:
+        find(sdk, node)
+    assert "without spaces" in caught.value.advice
+    moved = sdk.rename(tmp_path / "emsdk")
+    assert find(moved, node).version == "6.0.5"

@@ -25,6 +25,7 @@ from gemma4web.toolchain.cache import ensure_folder
 from gemma4web.toolchain.model import hash_files, search_path
 from gemma4web.toolchain.progress import SetUpProgress, folder_bytes, step
 
+_UNQUOTED: Final = b"$(readlink -f $0)"
 CONFIG_NAME: Final = "em_config.py"
 LIBRARIES_NAME: Final = "libraries"
 _LIBRARY_TIMEOUT_S: Final = 1800.0
@@ -111,7 +112,7 @@ class Emscripten:
     def environment(self, folder: Path) -> dict[str, str]:
         """The whole environment of a compiler run that uses the library cache in ``folder``."""
         return {
-            "PATH": search_path(self.node),
+            "PATH": search_path(self.node, Path(self.emcc[0])),
             "HOME": str(folder), "EM_CONFIG": str(folder / CONFIG_NAME), "EM_CACHE": str(folder / LIBRARIES_NAME),
             "SOURCE_DATE_EPOCH": "0",
         }
@@ -154,6 +155,24 @@ def locate_root(named: Path) -> Path:
         f"{', '.join(str(candidate) for candidate in candidates)})",
         advice="name the folder of an installed and activated SDK, the one with `upstream/emscripten` in it",
     )
+
+
+def quote_launchers(root: Path) -> None:
+    """Lets the shell launchers beside emcc.py work in a folder with spaces: ports and libraries are built through them."""
+    for path in sorted(root.iterdir()):
+        if path.suffix or not path.is_file() or path.is_symlink():
+            continue
+        text = path.read_bytes()
+        if text.startswith(b"#!/bin/sh") and _UNQUOTED in text:
+            path.write_bytes(text.replace(_UNQUOTED, b'$(readlink -f "$0")'))
+
+
+def _check_launcher(root: Path, origin: str) -> None:
+    """Raises ToolchainError when an Emscripten that is not ours to change cannot work where it stands."""
+    launcher = root / "em++"
+    if any(letter.isspace() for letter in str(root)) and launcher.is_file() and _UNQUOTED in launcher.read_bytes():
+        raise ToolchainError(f"{origin}: the launchers of Emscripten {root} do not work in a folder with spaces",
+                             advice="move the SDK to a folder without spaces in its path")
 
 
 def read_sdk_config(root: Path) -> dict[str, Any]:
@@ -202,6 +221,7 @@ def inspect(root: Path, *, origin: str, node: Path, closure: Path | None, least:
     Raises ToolchainError when a part is missing.
     """
     version = check_version(root, least, named_by=origin)
+    _check_launcher(root, origin)
     settings = read_sdk_config(root)
 
     def setting(name: str) -> Path | None:

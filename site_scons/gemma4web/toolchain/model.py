@@ -74,13 +74,14 @@ class Toolchain:
     def environment(self) -> dict[str, str]:
         """The whole environment of a compile or link: nothing of the caller's own leaks into it."""
         return {
-            "PATH": search_path(self.node), "HOME": str(self.em_cache.parent), "EM_CONFIG": str(self.em_config),
+            "PATH": search_path(self.node, Path(self.emcc[0])), "HOME": str(self.em_cache.parent), "EM_CONFIG": str(self.em_config),
             "EM_CACHE": str(self.em_cache), "SOURCE_DATE_EPOCH": "0",
         }
 
 
-def search_path(node: Path) -> str:
-    return os.pathsep.join(dict.fromkeys([str(node.parent), "/usr/local/bin", "/usr/bin", "/bin"]))
+def search_path(node: Path, python: Path) -> str:
+    """PATH of a compile or link: emcc's shell launchers look for ``python3`` there, its JavaScript for ``node``."""
+    return os.pathsep.join(dict.fromkeys([str(node.parent), str(python.parent), "/usr/local/bin", "/usr/bin", "/bin"]))
 
 
 def identity(toolchain: Toolchain) -> dict[str, Any]:

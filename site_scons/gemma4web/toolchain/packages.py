@@ -15,6 +15,7 @@ from gemma4web.process import run
 from gemma4web.toolchain.apt_sources import AptSource, main_archives, os_codename, release_sources, system_sources
 from gemma4web.toolchain.cache import ensure_folder
 from gemma4web.toolchain.debian import DEBIAN_KEYRING, AptRoot, open_apt_root, unpack
+from gemma4web.toolchain.emscripten import quote_launchers
 from gemma4web.toolchain.prefix import library_folders, missing_libraries, patch_prefix
 from gemma4web.toolchain.progress import SetUpProgress
 
@@ -88,6 +89,7 @@ def compiler_prefix(pins: Pins, cache: Path, modules: Path, progress: SetUpProgr
         found["pristine"] = patch_prefix(temporary, folder, progress)
         for name in _BESIDE_EMCC:
             shutil.copytree(modules / "node_modules" / name, temporary / "usr/share/emscripten/node_modules" / name)
+        quote_launchers(temporary / "usr/share/emscripten")
 
     def finish(final: Path) -> dict[str, Any]:
         _try_programs(final, _COMPILER_PROGRAMS)
