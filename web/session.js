@@ -217,18 +217,26 @@ export class Gemma4Session {
     return this.#request('reset', (module, request) => module._g4_reset(this.#handle, request));
   }
 
-  /** Frees every GPU buffer; may be called again. */
-  unload() {
-    return this.#request('unload', (module, request) => module._g4_unload(this.#handle, request));
+  /**
+   * Frees the model, then the GPU context; nothing is owned afterwards. May be called again.
+   * @returns {Promise<number>} GPU objects that are still owned, which is 0
+   */
+  async unload() {
+    if (this.#handle !== 0) {
+      await this.#request('unload', (module, request) => module._g4_unload(this.#handle, request));
+      if (this.#guard('close', (module) => module._g4_close(this.#handle)) < 0) {
+        throw new Gemma4Error('runtime', this.#lastError());
+      }
+      this.#handle = 0;
+    }
+    return this.objects;
   }
 
   /** Gives everything back. Never rejects: at the end there is nobody left to do something about it. */
   async close() {
-    const module = this.#module;
-    if (module && this.#handle && !this.#ended) {
+    if (this.#module && !this.#ended) {
       try {
         await withDeadline(this.unload(), DEVICE_LIMIT_MS, 'unload');
-        module._g4_close(this.#handle);
       } catch (thrown) {
         console.warn(`closing the runtime: ${describe(thrown)}`);
       }

@@ -139,12 +139,6 @@ function inspect() {
   };
 }
 
-async function unload() {
-  const { session } = current();
-  await session.unload();
-  return session.objects;
-}
-
 async function close() {
   running?.abort();
   await loaded?.session.close();
@@ -165,7 +159,7 @@ async function answer(request) {
     case 'read': return current().session.read(request.name);
     case 'inspect': return inspect();
     case 'reset': return current().session.reset();
-    case 'unload': return unload();
+    case 'unload': return current().session.unload();
     case 'close': return close();
     default: return unknownMessage(request);
   }

@@ -97,15 +97,23 @@ def bundles(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
     return make
 
 
-@pytest.fixture(scope="module", params=[(model, form, variant) for model in MODELS for form in ("f32", "q4")
-                                        for variant in ("plain-wall", "mtp-wall")], ids="-".join)
+COMBINATIONS: Final = [(model, form, variant) for model in MODELS for form in ("f32", "q4")
+                       for variant in ("plain-wall", "mtp-wall")]
+# f32: every prompt of the goldens, as recorded by the official implementation. q4 has goldens of our own reference only,
+# and its logits are compared for every prompt, so one prompt's tokens are enough.
+GENERATED: Final = [(combination, entry) for combination in COMBINATIONS
+                    for entry in (range(4) if combination[1] == "f32" else (2,))]
+
+
+@pytest.fixture(scope="module", params=COMBINATIONS, ids="-".join)
 def loaded(request: pytest.FixtureRequest, chrome: Chrome, bundles: Bundles) -> Iterator[tuple[str, str, str, ModelPage]]:
     model, form, variant = request.param
     with opened(chrome, bundles(model, form), variant) as page:
         yield model, form, variant, page
 
 
-@pytest.mark.parametrize("entry", range(4))
+@pytest.mark.parametrize(("loaded", "entry"), GENERATED, indirect=["loaded"],
+                         ids=lambda value: "-".join(value) if isinstance(value, tuple) else None)
 def test_tokens_rounds_and_counters_equal_the_golden(loaded: tuple[str, str, str, ModelPage], entry: int) -> None:
     """R12, R3: plain and MTP tokens are golden's; rounds and counters agree draft for draft with the visible-row rule."""
     model, form, variant, page = loaded

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from gemma4web.chromium import Chromium, launch_flags, launched
 
-CALL_LIMIT_S: Final = 180.0
+CALL_LIMIT_S: Final = 300.0
 PAGE_LIMIT_MS: Final = 20_000
 
 _PLAIN = (str, bytes, int, float, bool, type(None), list, dict, tuple)
