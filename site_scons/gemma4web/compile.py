@@ -136,6 +136,11 @@ def machine_flags(root: Path, toolchain: Toolchain) -> list[str]:
             f"-ffile-prefix-map={root}=."]
 
 
+def compiler_environment(toolchain: Toolchain) -> dict[str, str]:
+    """The whole environment of a compiler run. The tools were tried when they were set up, so no run tries them again."""
+    return {**toolchain.environment(), "EMCC_SKIP_SANITY_CHECK": "1"}
+
+
 def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, object]) -> Action:
     """Compiles one translation unit and writes its action log.
 
@@ -146,7 +151,7 @@ def compile_object(job: ObjectJob, toolchain: Toolchain, identity: Mapping[str, 
     argv = [*toolchain.emcc, *job.flags, *machine_flags(job.root, toolchain),
             "-MD", "-MF", depfile, "-c", job.source, "-o", job.output]
     try:
-        run(argv, env=toolchain.environment(), cwd=job.root, error=CompileError,
+        run(argv, env=compiler_environment(toolchain), cwd=job.root, error=CompileError,
             what=f"compiling {job.source} for {job.group}", timeout_s=TIMEOUT_S)
         inputs = project_inputs(read_depfile((job.root / depfile).read_text(encoding="utf-8")), job.root)
     except FileNotFoundError:

@@ -73,7 +73,7 @@ def modules_target(env, tools):
     """Declares every variant's objects and module; returns name -> [js, wasm, log] and the logs of all actions."""
     sources, mentions = [*files(env, SOURCES, "*.cc"), TEXTS], steps.Mentions(root(env))
     made, objects, env["UNITS"] = {}, {}, {}
-    compiler, linker = [tools[0], *modules(env, "compile")], [EXPORTS, *modules(env, "link", "receipts")]
+    compiler, linker = [tools[0], *modules(env, "compile")], [EXPORTS, *modules(env, "link", "closure", "receipts")]
     for variant in VARIANTS:
         folder = f"build/{variant.name}{suffix(env)}"
         objects[variant] = [object_target(env, variant, source, mentions, compiler)[0] for source in sources]

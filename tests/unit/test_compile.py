@@ -217,7 +217,7 @@ fi
     (root / "runtime_cpp/exports.txt").write_text("g4_a\n", encoding="utf-8")
     (root / "deps").write_text("build/a.o: runtime_cpp/src/a.cc runtime_cpp/src/a.h /usr/include/x.h\n", encoding="utf-8")
     toolchain = SimpleNamespace(
-        emcc=(str(script),), em_cache=tmp_path / "cache", flatbuffers_include=tmp_path / "include",
+        emcc=(str(script),), closure=None, em_cache=tmp_path / "cache", flatbuffers_include=tmp_path / "include",
         provider=SimpleNamespace(port="some.port.py"), environment=lambda: {"PATH": os.environ["PATH"]})
     return Compiler(toolchain=toolchain, root=root)
 
@@ -255,6 +255,26 @@ def test_unit_that_mentions_a_macro_it_does_not_get_is_refused(compiler: Compile
         steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
     job = compiler.job(defines=("GEMMA4_PROFILE=0",))
     assert steps.compile_object(job, compiler.toolchain, IDENTITY).outputs  # type: ignore[arg-type]
+
+
+def test_link_asks_closure_through_its_memory(compiler: Compiler) -> None:
+    """The glue of an edited shader is the same as before, and is not minified again."""
+    steps.compile_object(compiler.job(), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    compiler.toolchain.closure = Path("/opt/closure compiler")
+    compiler.toolchain.em_config = compiler.root / "em_config.py"
+    put(compiler.root, {"em_config.py": "NODE_JS = ['node']\n"})
+    script = Path(compiler.toolchain.emcc[0])
+    script.write_text(script.read_text(encoding="utf-8").replace('echo "$@"', 'echo "$EM_CONFIG $EMCC_SKIP_SANITY_CHECK"'))
+    link.link_module(link_job(compiler), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
+    config = compiler.root / "build/closure/em_config.py"
+    assert (compiler.root / "calls").read_text(encoding="utf-8").splitlines()[-1] == f"{config} 1"
+    settings: dict[str, object] = {}
+    exec(config.read_text(encoding="utf-8"), settings)
+    assert settings["NODE_JS"] == ["node"]
+    command = settings["CLOSURE_COMPILER"]
+    assert isinstance(command, list)
+    assert command[-1] == "/opt/closure compiler"
+    assert command[-3] == str(compiler.root / "build/closure")
 
 
 def link_job(compiler: Compiler, objects: tuple[str, ...] = ("build/a.o",)) -> link.LinkJob:

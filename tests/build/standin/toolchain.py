@@ -39,6 +39,7 @@ class Provider:
 class Toolchain:
     emcc: tuple[str, ...]
     em_cache: Path
+    closure: None
     flatc: Path
     flatbuffers_include: Path
     provider: Provider
@@ -67,7 +68,7 @@ def load(path: Path) -> Toolchain:
         raise ToolchainError(f"{path} does not exist")
     document = load_json(path, schema=1)
     return Toolchain(
-        emcc=(sys.executable, str(_TOOLS / "emxx.py")), em_cache=_ROOT / "cache", flatc=_TOOLS / "flatc",
+        emcc=(sys.executable, str(_TOOLS / "emxx.py")), em_cache=_ROOT / "cache", closure=None, flatc=_TOOLS / "flatc",
         flatbuffers_include=_ROOT / "cache/include", npm_modules=_ROOT / "node_modules", version=document["version"],
         provider=Provider(kind=document["provider"], port="standin.port.py",
                           sha256=sha256_bytes(document["provider"].encode())),
