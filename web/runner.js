@@ -92,7 +92,11 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
 async function generate(client, { id, tokens, text, max_new_tokens: maxNewTokens }) {
   /** @type {import('./protocol.js').Prompt} */
   const prompt = tokens !== null ? { kind: 'ids', ids: tokens } : { kind: 'text', text: text ?? '', format: 'chat' };
-  const done = await client.generate(prompt, { maxNewTokens });
+  let count = 0;
+  const done = await client.generate(prompt, { maxNewTokens, onTokens: (batch) => {
+    count += batch.tokens.length;
+    doing(`generating "${id}"`, Math.floor((100 * count) / maxNewTokens));
+  } });
   return {
     prompt_id: id, prompt_tokens: done.promptIds.length, tokens: done.generation.tokens, text: done.text,
     finish: done.generation.finish, prefill_ms: done.generation.prefillMs,

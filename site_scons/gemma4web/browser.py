@@ -25,6 +25,7 @@ from gemma4web import manifest
 from gemma4web.chromium import Chromium, RunningBrowser, bounded, launch_flags, launched, sigterm_as_exit
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
+from gemma4web.page_result import PageCounters, PageProfile, PageResult
 from gemma4web.record import (
     Adapter,
     Browser,
@@ -47,77 +48,12 @@ from gemma4web.variants import VARIANTS, Decoding, Timing, Variant
 PAGE_LIMIT_MS: Final = 20_000
 CONNECT_LIMIT_MS: Final = 20_000
 POLL_S: Final = 0.1
-TELL_S: Final = 5.0
+TELL_S: Final = 10.0
 DEADLINE_S: Final = 900.0
 RUNNER: Final = "run.html"
 
 # Chromium reports an uncaptured GPU error of a page as a warning, in these words.
 _GPU_WORDS: Final = ("While calling [", "WGSL", "WebGPU", "GPUDevice")
-
-
-class PageAdapter(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runtime's `g4_open` answers; fields that a record does not hold are left out."""
-
-    vendor: str
-    architecture: str
-    software: bool
-    features: list[str]
-    limits: dict[str, int | float]
-
-
-class PageCounters(msgspec.Struct, frozen=True, kw_only=True):
-    rounds: int
-    drafted: int
-    accepted: int
-    emitted: int
-    cut: int
-
-
-class PageKernel(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    calls: int
-    total_ns: float
-
-
-class PageProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The profile document of the C ABI. ``valid``: every timestamp pair was in order; ``fresh``: of this generation."""
-
-    schema: int
-    supported: bool
-    fresh: bool = False
-    valid: bool = False
-    timestamp_quantum_ns: float = 0
-    kernels: list[PageKernel] = []
-
-
-class PagePrompt(msgspec.Struct, frozen=True, kw_only=True):
-    prompt_id: str
-    prompt_tokens: int
-    tokens: list[int]
-    text: str | None
-    prefill_ms: float
-    decode_tokens_per_s: float
-    heap_bytes: int
-    counters: PageCounters
-    profile: PageProfile
-
-
-class PageConditions(msgspec.Struct, frozen=True, kw_only=True):
-    cross_origin_isolated: bool
-    visibility: str
-    timer_step_ms: float
-
-
-class PageResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the automation page answers for one variant."""
-
-    variant: str
-    manifest_sha256: str
-    adapter: PageAdapter
-    load_ms: float
-    prompts: list[PagePrompt]
-    objects_after_unload: int
-    conditions: PageConditions
 
 
 @dataclass(kw_only=True)

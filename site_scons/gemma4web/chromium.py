@@ -8,6 +8,7 @@ on its command line belongs to the run and is ended with it; what a killed run l
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import shutil
@@ -255,7 +256,11 @@ def bounded(work: Callable[[], T], *, deadline_s: float, what: str, kill: Callab
     thread.start()
     try:
         result, error = done.get(timeout=deadline_s)
-    except queue.Empty:
+    except BaseException as error:
+        # Futures that the ended browser leaves unanswered are no news; asyncio would print each with a traceback.
+        logging.getLogger("asyncio").disabled = True
+        if not isinstance(error, queue.Empty):
+            raise
         raise BrowserError(f"{what}: no end after {deadline_s:.0f} s; the browser was ended",
                            advice="give it more time with --deadline SECONDS, or ask for fewer tokens") from None
     finally:
