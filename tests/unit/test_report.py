@@ -92,7 +92,7 @@ def test_bars_are_proportional_and_sorted() -> None:
         ("linear_f32", 100.0, 75.0, 4, 450.0), ("rms_norm", pytest.approx(100 / 3), 25.0, 6, 100.0)]
     assert (chart.total_ms, chart.calls) == (2.4, 10)
     html = render(sample_record())
-    assert 'width="440.00"' in html
+    assert 'width="380.00"' in html
     assert 'width="146.67"' in html
 
 
