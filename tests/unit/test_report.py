@@ -93,7 +93,7 @@ def test_bars_are_proportional_and_sorted() -> None:
     assert (chart.total_ms, chart.calls) == (2.4, 10)
     html = render(sample_record())
     assert 'width="380.00"' in html
-    assert 'width="146.67"' in html
+    assert 'width="126.67"' in html
 
 
 def test_charts_of_several_prompts_are_summed_and_kept_apart() -> None:
