@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,8 +269,7 @@ def test_link_asks_closure_through_its_memory(compiler: Compiler) -> None:
     link.link_module(link_job(compiler), compiler.toolchain, IDENTITY)  # type: ignore[arg-type]
     config = compiler.root / "build/closure/em_config.py"
     assert (compiler.root / "calls").read_text(encoding="utf-8").splitlines()[-1] == f"{config} 1"
-    settings: dict[str, object] = {}
-    exec(config.read_text(encoding="utf-8"), settings)
+    settings = runpy.run_path(str(config))
     assert settings["NODE_JS"] == ["node"]
     command = settings["CLOSURE_COMPILER"]
     assert isinstance(command, list)
