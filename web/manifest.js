@@ -275,3 +275,22 @@ function identity(value, where) {
   if (!/^[0-9a-f]{64}$/.test(sha256)) throw fault(`has ${JSON.stringify(sha256)} at ${where}.sha256, wanted 64 lower-case hex digits`);
   return { bytes: integer(entry.bytes, `${where}.bytes`), sha256 };
 }
+
+/**
+ * The program and the manifest each name the shards and their hashes; both must mean the same files.
+ * @param {Manifest} manifest
+ * @param {string[]} paths
+ * @param {{shards: {file: string, bytes: number, sha256: string}[]}} plan
+ * @returns {string[]} paths in the program's order
+ */
+export function matchShards(manifest, paths, plan) {
+  return plan.shards.map(({ file, bytes, sha256 }) => {
+    const path = `${manifest.modelFolder}/${file}`;
+    const listed = manifest.file(path);
+    if (!paths.includes(path) || listed.bytes !== bytes || listed.sha256 !== sha256) {
+      throw new Gemma4Error('verify', `${path}: the program wants ${bytes} bytes with sha256 ${sha256}, the manifest lists `
+        + `${listed.bytes} bytes with ${listed.sha256}`, 'stage the bundle again from one exported model');
+    }
+    return path;
+  });
+}

@@ -8,6 +8,7 @@
 
 import { Gemma4Error, describe, withDeadline } from './errors.js';
 import { sha256Hex } from './fetching.js';
+import { matchShards } from './manifest.js';
 import { SLICE_BYTES, streamShard } from './weights.js';
 
 const INSTANTIATE_LIMIT_MS = 8_000;
@@ -586,25 +587,6 @@ export class Gemma4Session {
     const end = this.#live().HEAPU8.indexOf(0, begin);
     return new TextDecoder().decode(this.#live().HEAPU8.slice(begin, end));
   }
-}
-
-/**
- * The program and the manifest each name the shards and their hashes; both must mean the same files.
- * @param {import('./manifest.js').Manifest} manifest
- * @param {string[]} paths
- * @param {{shards: {file: string, bytes: number, sha256: string}[]}} plan
- * @returns {string[]} paths in the program's order
- */
-function matchShards(manifest, paths, plan) {
-  return plan.shards.map(({ file, bytes, sha256 }) => {
-    const path = `${manifest.modelFolder}/${file}`;
-    const listed = manifest.file(path);
-    if (!paths.includes(path) || listed.bytes !== bytes || listed.sha256 !== sha256) {
-      throw new Gemma4Error('verify', `${path}: the program wants ${bytes} bytes with sha256 ${sha256}, the manifest lists `
-        + `${listed.bytes} bytes with ${listed.sha256}`, 'stage the bundle again from one exported model');
-    }
-    return path;
-  });
 }
 
 /** @param {Uint8Array} bytes */

@@ -19,14 +19,12 @@ LOCK_VARIABLE = "GEMMA4WEB_BUILD_LOCK"
 
 
 def _run(target, source, env):
-    bundle = Path(source[0].abspath).parent
-    _streamed(env, "-m", "gemma4web", "run", "--bundle", str(bundle), "--prompts", env["PROMPTS"])
+    _streamed(env, "-m", "gemma4web", "run", "--bundle", str(Path(source[0].abspath).parent), "--prompts", env["PROMPTS"])
 
 
 def _bench(target, source, env):
-    bundle = Path(source[0].abspath).parent
-    _streamed(env, "-m", "gemma4web", "bench", "--bundle", str(bundle), "--prompts", env["PROMPTS"], "--repeats",
-              env["REPEATS"])
+    _streamed(env, "-m", "gemma4web", "bench", "--bundle", str(Path(source[0].abspath).parent),
+              "--prompts", env["PROMPTS"], "--repeats", env["REPEATS"])
 
 
 def _serve(target, source, env):

@@ -94,13 +94,12 @@ def test_symlink_target_edit_is_seen(built: Project) -> None:
 
 def test_new_header_that_shadows_is_seen(built: Project) -> None:
     """A file that appears earlier on the include path changes what is compiled."""
-    built.edit("runtime_cpp/src/base/number.cc", '"base/number.h"', '"extra.h"')
-    built.path("build/gen/extra.h").write_text("int number();\n", encoding="utf-8")
-    built.scons()
-    built.calls()
-    built.path("runtime_cpp/src/extra.h").write_text("long number();\n", encoding="utf-8")
+    built.edit("runtime_cpp/src/base/number.cc", '"base/number.h"', '"program_generated.h"')
     built.scons()
     assert sorted(built.calls()) == sorted(NUMBER + LINKS)
+    built.path("runtime_cpp/src/program_generated.h").write_text("#pragma once\nint number();\n", encoding="utf-8")
+    built.scons()
+    assert sorted(built.calls()) == sorted(NUMBER + ENTRY + LINKS)
 
 
 @pytest.mark.parametrize(("module", "wanted"), [
