@@ -293,6 +293,7 @@ void wgpuComputePassEncoderDispatchWorkgroups(WGPUComputePassEncoder pass, uint3
       if (buffer->destroyed) Invalid(Text(dispatch.kernel, " uses destroyed buffer ", buffer->label));
     }
     Fake().dispatches.push_back(dispatch);
+    if (Fake().on_dispatch) Fake().on_dispatch(dispatch);
   });
 }
 void wgpuComputePassEncoderEnd(WGPUComputePassEncoder) {}

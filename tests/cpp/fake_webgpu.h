@@ -1,9 +1,10 @@
 // A WebGPU device without a GPU, for host tests of everything above webgpu.h. Keeps buffer contents, checks what a real
 // device would validate of writes, copies, bind groups and dispatches, counts live objects, and can be told to fail. Runs
-// no shader. Callbacks fire in Pump(), never inside the call that registered them.
+// no shader, but a test may put code in place of one. Callbacks fire in Pump(), never inside the call that registered them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ struct FakeGpu {
   std::vector<std::string> validation_errors;            // what a device would have refused
   int32_t fail_buffer = -1;                              // this many buffers succeed, the next is out of memory
   std::string fail_pipeline;                             // the kernel that does not compile
+  std::function<void(const FakeDispatch&)> on_dispatch;  // stands in for the shader, when the commands are submitted
   uint64_t max_buffer_bytes = uint64_t{1} << 30;
   uint64_t max_binding_bytes = (uint64_t{1} << 30) - 4;
 
