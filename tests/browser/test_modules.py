@@ -184,7 +184,7 @@ def grown(bundle: Path, tmp_path: Path) -> Iterator[BundleServer]:
                 const module = await {match[1] or match[2]}(options);
                 for (const name of Object.keys(module).filter((n) => n.startsWith('_g4_'))) {{
                     const call = module[name];
-                    module[name] = (...words) => {{ if (!module._malloc(1 << 16)) throw new Error('no growth'); return call(...words); }};
+                    module[name] = (...words) => {{ if (!module._malloc(1 << 20)) throw new Error('no growth'); return call(...words); }};
                 }}
                 return module;
             }};""", data.decode())
