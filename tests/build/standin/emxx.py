@@ -32,7 +32,7 @@ def includes(source: Path, folders: list[str], found: list[Path]) -> None:
     found.append(source)
     for name in re.findall(r'^\s*#include\s+(?:"([^"]+)"|MACRO_(\w+))', text, flags=re.MULTILINE):
         wanted = name[0] or f"base/{name[1]}.h"
-        for folder in folders:
+        for folder in (source.parent, *folders):
             if (Path(folder) / wanted).is_file():
                 includes(Path(folder) / wanted, folders, found)
                 break
