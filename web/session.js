@@ -7,7 +7,6 @@
  */
 
 import { Gemma4Error, describe, withDeadline } from './errors.js';
-import { sha256Hex } from './fetching.js';
 import { matchShards } from './manifest.js';
 import { SLICE_BYTES, streamShard } from './weights.js';
 
