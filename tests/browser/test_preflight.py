@@ -27,8 +27,7 @@ def test_the_software_adapter_computes_and_is_labelled(chromium: Chromium, capsy
 
 def test_a_browser_without_webgpu_is_said_to_be_one(chromium: Chromium) -> None:
     with pytest.raises(BrowserError, match=r"navigator\.gpu is missing|found no adapter"):
-        preflight(RunOptions(chromium=chromium, browser_flags=("--disable-features=WebGPUService,WebGPU",
-                                                               "--use-webgpu-adapter=none", "--disable-gpu")))
+        preflight(RunOptions(chromium=chromium, browser_flags=("--disable-gpu", "--disable-software-rasterizer")))
 
 
 def test_a_gpu_that_is_asked_for_and_not_there(chromium: Chromium) -> None:
