@@ -78,7 +78,11 @@ def alone(folder: Path) -> Iterator[None]:
     """Two test runs of one checkout share their objects: the second waits."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another test run builds in {folder}; waiting for it", flush=True)
+            fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
