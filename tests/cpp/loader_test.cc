@@ -178,6 +178,20 @@ GEMMA4_TEST(LoaderSurvivesExtremeWords) {
   CHECK(outcome.refused > outcome.other);
 }
 
+// An offset that leads backward, or beyond the file, is refused by 32-bit and 64-bit builds alike.
+GEMMA4_TEST(LoaderRefusesWrappingOffsets) {
+  const std::vector<uint8_t> whole = ReadProgram("f32");
+  const ops::schema::Program& root = *ops::schema::GetProgram(whole.data());
+  for (const uint8_t* element :
+       {root.tensors()->Data(), root.ops()->Data(), root.shards()->Data(), root.weights()->Data()}) {
+    for (const uint32_t offset : {0xfffffffcu, 0xffffff00u, 0x80000000u, 0x7ffffffcu}) {
+      std::vector<uint8_t> bytes = whole;
+      std::memcpy(bytes.data() + (element - whole.data()), &offset, 4);
+      CHECK_REFUSED(LoadProgram(bytes, kMethod, LargeLimits()).status(), "damaged");
+    }
+  }
+}
+
 // P49: a shard's name stays inside its folder.
 GEMMA4_TEST(LoaderKnowsPlainFileNames) {
   for (const char* good : {"target-00001-of-00002.safetensors", "a", "my file.bin", "a..b", "x_1"}) {

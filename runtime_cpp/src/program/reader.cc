@@ -34,6 +34,17 @@ bool IsName(std::string_view name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '\\'; });
 }
 
+// Offsets in a vector of tables lead forward, into the buffer. The verifier looks at the sum of address and offset
+// alone, which wraps in 32 bits, so that a huge offset could lead backward there.
+template <typename Table>
+bool LeadForward(const flatbuffers::Vector<flatbuffers::Offset<Table>>& vector, size_t bytes) {
+  for (uint32_t i = 0; i < vector.size(); ++i) {
+    const uint8_t* element = vector.Data() + i * sizeof(flatbuffers::uoffset_t);
+    if (flatbuffers::ReadScalar<flatbuffers::uoffset_t>(element) >= bytes) return false;
+  }
+  return true;
+}
+
 Status VerifyBytes(const std::vector<uint8_t>& bytes) {
   constexpr size_t kIdentifierEnd = 8;
   if (bytes.size() < kIdentifierEnd)
@@ -45,7 +56,10 @@ Status VerifyBytes(const std::vector<uint8_t>& bytes) {
     return CorruptData(Text("the file does not carry the identifier ", schema::ProgramIdentifier(), " of a program"));
   }
   flatbuffers::Verifier verifier(bytes.data(), bytes.size(), kMaxDepth, kMaxTables);
-  if (!schema::VerifyProgramBuffer(verifier)) {
+  const bool verified = schema::VerifyProgramBuffer(verifier);
+  const schema::Program* root = verified ? schema::GetProgram(bytes.data()) : nullptr;
+  if (!verified || !LeadForward(*root->tensors(), bytes.size()) || !LeadForward(*root->ops(), bytes.size()) ||
+      !LeadForward(*root->shards(), bytes.size()) || !LeadForward(*root->weights(), bytes.size())) {
     return CorruptData("the program is truncated or damaged: its FlatBuffer does not verify");
   }
   return {};
