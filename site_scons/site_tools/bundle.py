@@ -45,7 +45,7 @@ def _verify(target, source, env):
 def owned(env):
     """What only this build writes to build/, whatever options it was written with: what `-c` removes."""
     top = root(env)
-    names = ("closure", "gen", "model", "records", "report", "vendor", ".bundle*", "bundle*", "receipt*.json",
+    names = ("closure", "gen", "host-tests", "model", "records", "report", "vendor", ".bundle*", "bundle*", "receipt*.json",
              "shared*", *(f"{name}*" for variant in VARIANTS for name in (variant.decoding, variant.timing)))
     return sorted(literal(path.relative_to(top)) for name in names for path in top.glob(f"build/{name}"))
 
