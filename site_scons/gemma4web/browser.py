@@ -48,6 +48,8 @@ from gemma4web.variants import VARIANTS, Decoding, Timing, Variant
 PAGE_LIMIT_MS: Final = 20_000
 CONNECT_LIMIT_MS: Final = 20_000
 POLL_S: Final = 0.1
+EXPLAIN_S: Final = 1.0
+"""How long the page may take to say in its own words what a fault did to it."""
 TELL_S: Final = 10.0
 DEADLINE_S: Final = 900.0
 RUNNER: Final = "run.html"
@@ -197,14 +199,17 @@ def _open_runner(page: Page, server: BundleServer, faults: Faults) -> None:
 
 def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None]) -> Any:
     deadline = time.monotonic() + deadline_s
-    doing, told_s = "", 0.0
+    doing, told_s, explain_until = "", 0.0, 0.0
     while time.monotonic() < deadline:
         state = page.evaluate("() => window.gemma4web.poll()")
         if state["phase"] == "failed":
             error = state["error"]
             raise BrowserError("\n".join([error["message"], *dict.fromkeys(faults.found)]), advice=error["advice"])
-        faults.check()
-        if state["phase"] == "done":
+        if faults.found:
+            explain_until = explain_until or time.monotonic() + EXPLAIN_S
+            if state["phase"] == "done" or time.monotonic() > explain_until:
+                faults.check()
+        elif state["phase"] == "done":
             return state["result"]
         if state.get("doing") != doing or time.monotonic() - told_s > TELL_S:
             doing, told_s = str(state.get("doing")), time.monotonic()
