@@ -18,24 +18,42 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from gemma4web.export.exporter import DEFAULT_CONTEXT, DEFAULT_PREFILL_ROWS, ExportOptions, Step, export
+from gemma4web.export.exporter import (
+    DEFAULT_CONTEXT,
+    DEFAULT_PREFILL_ROWS,
+    MODEL_FILE,
+    SCHEMA,
+    ExportOptions,
+    Step,
+    export,
+)
 from gemma4web.export.shards import MAX_SHARD_BYTES
+from gemma4web.files import load_json
 from gemma4web.program.ir import QueryPositions
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows defaults, where there is one to show."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="gemma4web export", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-        description="Exports Hugging Face checkpoints (config.json + safetensors) to a folder with the programs "
-                    "text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder appears "
-                    "only when it is complete.",
-        epilog="Input tensors may be f32, bf16 or f16. q4 packs every matrix in groups of 32 columns, each with one "
-               "f16 scale.",
+        prog="gemma4web export", formatter_class=_Help,
+        description="Exports Hugging Face checkpoints (config.json + safetensors) or GGUF files to a folder with the "
+                    "programs text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder "
+                    "appears only when it is complete.",
+        epilog="Input tensors may be f32, bf16 or f16, in GGUF also Q4_0. q4 packs every matrix in groups of 32 columns, "
+               "each with one f16 scale; Q4_0 matrices keep their codes and scales as they are.",
     )
-    parser.add_argument("--target", type=Path, required=True, metavar="DIR", help="checkpoint of a Gemma 4 text model")
-    parser.add_argument("--assistant", type=Path, metavar="DIR", help="checkpoint of its multi-token assistant")
+    parser.add_argument("--target", type=Path, required=True, metavar="DIR|GGUF",
+                        help="checkpoint of a Gemma 4 text model")
+    parser.add_argument("--assistant", type=Path, metavar="DIR|GGUF", help="checkpoint of its multi-token assistant")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; it must not exist")
-    parser.add_argument("--weights", choices=("f32", "q4"), default="f32", help="form of the matrices")
+    parser.add_argument("--weights", choices=("f32", "q4"),
+                        help="form of the matrices (default: q4 if an input has Q4_0 matrices, else f32)")
     parser.add_argument("--prefill-rows", type=int, default=DEFAULT_PREFILL_ROWS, metavar="N",
                         help="tokens of the largest prefill pass")
     parser.add_argument("--context", type=int, metavar="N",
@@ -46,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
                         help="position of the drafts' queries: that of the pending token, or one more each draft")
     parser.add_argument("--max-shard-bytes", type=int, default=MAX_SHARD_BYTES, metavar="N",
                         help="largest weight file")
-    parser.add_argument("--name", help="name of the model in its receipt (default: from the target's folder)")
+    parser.add_argument("--name", help="name of the model in its receipt (default: from the target)")
     return parser
 
 
@@ -77,5 +95,6 @@ def main(argv: list[str]) -> int:
 
         folder = export(options, report)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    print(f"{folder}: {size / 1e6:.1f} MB, {options.weights}, in {time.monotonic() - began:.1f} s", file=sys.stdout)
+    form = load_json(folder / MODEL_FILE, schema=SCHEMA)["weights"]
+    print(f"{folder}: {size / 1e6:.1f} MB, {form}, in {time.monotonic() - began:.1f} s", file=sys.stdout)
     return 0

@@ -1,13 +1,15 @@
 """config.json of a Gemma 4 text model or assistant -> the sizes that the graph builders need.
 
-Whatever this project does not implement is refused here, naming the field: a model that exports runs.
+A GGUF file's metadata become the fields of a config.json first, so that every check is made once. Whatever this project
+does not implement is refused here, naming the field: a model that exports runs.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,22 +35,27 @@ def load(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fields:
-    """Typed access to one JSON object; every complaint names the file and the field."""
+    """Typed access to one JSON object; every complaint names the file and the field.
+
+    ``spelled``: what the file calls a field, where that is not its own name (``text_config.hidden_size``).
+    """
 
     path: Path
-    values: dict[str, Any]
+    values: Mapping[str, Any]
     inside: str = ""
+    spelled: Mapping[str, str] = field(default_factory=dict)
 
     def fail(self, name: str, wanted: str, *, advice: str | None = None) -> CheckpointError:
         found = json.dumps(self.values.get(name)) if name in self.values else "nothing"
         found = found if len(found) < 200 else found[:200] + "..."
-        return CheckpointError(f"{self.path}: `{self.inside}{name}` is {found}, wanted {wanted}", advice=advice)
+        label = self.spelled.get(self.inside + name, self.inside + name)
+        return CheckpointError(f"{self.path}: `{label}` is {found}, wanted {wanted}", advice=advice)
 
     def section(self, name: str) -> Fields:
         value = self.values.get(name)
         if not isinstance(value, dict):
             raise self.fail(name, "an object")
-        return Fields(path=self.path, values=value, inside=f"{self.inside}{name}.")
+        return Fields(path=self.path, values=value, inside=f"{self.inside}{name}.", spelled=self.spelled)
 
     def integer(self, name: str, *, least: int = 1, default: int | None = None) -> int:
         value = self.values.get(name, default)
@@ -150,7 +157,11 @@ def _heads(f: Fields) -> tuple[int, int]:
 
 def read_target(path: Path, prefix: str) -> Target:
     """Sizes of a target from its config.json; ``prefix`` of its tensor names. Raises CheckpointError."""
-    outer = Fields(path=path, values=load(path))
+    return target_sizes(Fields(path=path, values=load(path)), prefix)
+
+
+def target_sizes(outer: Fields, prefix: str) -> Target:
+    """Sizes of a target from the fields of its config. Raises CheckpointError."""
     if outer.values.get("model_type") in _OUTER_TARGET:
         outer.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
         f = outer.section("text_config")
@@ -185,7 +196,11 @@ def read_target(path: Path, prefix: str) -> Target:
 
 def read_assistant(path: Path, target: Target) -> Assistant:
     """Sizes of an assistant from its config.json, checked against its target. Raises CheckpointError."""
-    outer = Fields(path=path, values=load(path))
+    return assistant_sizes(Fields(path=path, values=load(path)), target)
+
+
+def assistant_sizes(outer: Fields, target: Target) -> Assistant:
+    """Sizes of an assistant from the fields of its config, checked against its target. Raises CheckpointError."""
     outer.only("model_type", "gemma4_assistant", why="name a Gemma 4 assistant checkpoint with --assistant")
     if not outer.flag("use_ordered_embeddings"):
         raise outer.fail("use_ordered_embeddings", "true", advice="an assistant with a dense head is not supported yet")
@@ -232,7 +247,8 @@ def _same_as_target(outer: Fields, f: Fields, target: Target, vocab: int) -> Non
         raise f.fail("rope_parameters", "the target's: its cached keys are turned already", advice=advice)
 
 
-def _token(f: Fields, name: str, value: Any, vocab: int) -> int:
+def token_id(f: Fields, name: str, value: Any, vocab: int) -> int:
+    """``value``, from the field ``name``, as an id of the vocabulary. Raises CheckpointError."""
     if type(value) is not int or not 0 <= value < vocab:
         raise f.fail(name, f"token ids below {vocab}")
     return value
@@ -254,5 +270,5 @@ def special_ids(folder: Path, vocab: int) -> tuple[int | None, tuple[int, ...]]:
     bos_fields, bos = first("bos_token_id")
     eos_fields, eos = first("eos_token_id")
     listed = [] if eos is None else eos if isinstance(eos, list) else [eos]
-    stops = {_token(eos_fields, "eos_token_id", value, vocab) for value in listed}
-    return None if bos is None else _token(bos_fields, "bos_token_id", bos, vocab), tuple(sorted(stops))
+    stops = {token_id(eos_fields, "eos_token_id", value, vocab) for value in listed}
+    return None if bos is None else token_id(bos_fields, "bos_token_id", bos, vocab), tuple(sorted(stops))

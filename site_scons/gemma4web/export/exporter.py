@@ -12,9 +12,11 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from gemma4web.errors import CheckpointError, UsageError
-from gemma4web.export import config, shards
+from gemma4web.export import shards
+from gemma4web.export.folder_source import FolderSource
+from gemma4web.export.gguf_source import GgufSource
 from gemma4web.export.publish import Publication
-from gemma4web.export.tensors import Checkpoint
+from gemma4web.export.source import Source
 from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.program import codec, ir, methods
 from gemma4web.program.architecture import Assistant, Target
@@ -22,34 +24,29 @@ from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, Tensor, W
 
 DEFAULT_PREFILL_ROWS: Final = 512
 DEFAULT_CONTEXT: Final = 8960
-PREFIXES: Final = ("model.language_model.", "model.")
 SOURCE_FILE: Final = "source.json"
 MODEL_FILE: Final = "model.json"
 SCHEMA: Final = 1
 
-_TEXT_FILES: Final = ("tokenizer.json", "chat_template.jinja")
-_CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
-                   "tokenizer_config.json")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportOptions:
-    """``context`` None: the smaller of 8960 and the model's own limit. ``name`` None: taken from the target folder."""
+    """``target``, ``assistant``: each a checkpoint folder or a GGUF file.
+
+    ``weights`` None: q4 when an input has 4-bit matrices, else f32. ``context`` None: the smaller of 8960 and the
+    model's own limit. ``name`` None: taken from the target.
+    """
 
     target: Path
     out: Path
     assistant: Path | None = None
-    weights: str = "f32"
+    weights: str | None = None
     prefill_rows: int = DEFAULT_PREFILL_ROWS
     context: int | None = None
     all_logits: bool = False
     query_positions: QueryPositions = QueryPositions.CONSTANT
     max_shard_bytes: int = shards.MAX_SHARD_BYTES
     name: str | None = None
-
-    def model_name(self) -> str:
-        folder = self.target.resolve()
-        return self.name or (folder.parent.name if folder.name == "target" else folder.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,16 +71,16 @@ class _Input:
     sha256: str
 
 
-def _hash_inputs(folder: Path, files: list[Path], report: Report) -> dict[str, _Input]:
-    paths = sorted({*files, *(folder / name for name in _CARRIED if (folder / name).is_file())})
-    report(Step(name=f"hash {folder.name}", total=sum(path.stat().st_size for path in paths)))
+def _hash_inputs(source: Source, report: Report) -> dict[str, _Input]:
+    paths, step = source.inputs(), f"hash {source.path.name}"
+    report(Step(name=step, total=sum(path.stat().st_size for path in paths)))
     inputs = {}
     for path in paths:
         before, digest = path.stat(), hashlib.sha256()
         with path.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
-                report(Step(name=f"hash {folder.name}", done=len(block)))
+                report(Step(name=step, done=len(block)))
         inputs[path.name] = _Input(path=path, bytes=before.st_size, modified_ns=before.st_mtime_ns,
                                    sha256=digest.hexdigest())
     return inputs
@@ -97,14 +94,9 @@ def _check_unchanged(inputs: dict[str, dict[str, _Input]]) -> None:
                 raise CheckpointError(f"{file.path} changed during the export", advice="export again")
 
 
-def find_prefix(checkpoint: Checkpoint) -> str:
-    """The prefix of the target's tensor names. Raises CheckpointError when no known one fits."""
-    for prefix in PREFIXES:
-        if f"{prefix}embed_tokens.weight" in checkpoint:
-            return prefix
-    wanted = " or ".join(f"{prefix}embed_tokens.weight" for prefix in PREFIXES)
-    raise CheckpointError(f"{checkpoint.folder}: tensor {wanted} is missing",
-                          advice="name a Gemma 4 text checkpoint with --target")
+def open_source(path: Path) -> Source:
+    """A GGUF file, or else the folder of a checkpoint. Raises CheckpointError."""
+    return GgufSource(path) if path.is_file() or path.suffix == ".gguf" else FolderSource(path)
 
 
 def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptions:
@@ -130,11 +122,11 @@ def _weights_of(graphs: list[ir.Graph]) -> list[Tensor]:
     return list(seen.values())
 
 
-def _check_tensors(tensors: list[Tensor], checkpoints: dict[Role, Checkpoint]) -> None:
+def _check_tensors(tensors: list[Tensor], sources: dict[Role, Source]) -> None:
     """Finds a missing or misshapen tensor before anything is written."""
     for tensor in tensors:
         shape = (tensor.elements,) if tensor.dtype is Dtype.I32 else tensor.dims
-        checkpoints[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
+        sources[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
 
 
 def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[int, ...], source: str) -> Program:
@@ -156,21 +148,16 @@ def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[i
                    source_sha256=source).counted()
 
 
-def _text_files(folder: Path, vocab: int) -> dict[str, bytes]:
-    """tokenizer.json and chat_template.jinja, as far as the checkpoint has them."""
-    files = {name: (folder / name).read_bytes() for name in _TEXT_FILES if (folder / name).is_file()}
-    settings = folder / "tokenizer_config.json"
-    if "chat_template.jinja" not in files and settings.is_file():
-        template = config.load(settings).get("chat_template")
-        if isinstance(template, str):
-            files["chat_template.jinja"] = template.encode()
+def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
+    """tokenizer.json and chat_template.jinja, as far as the model has them; the tokenizer can be loaded and fits."""
+    files = source.text_files(vocab)
     if "tokenizer.json" in files:
         try:
             size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
         except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
-            raise CheckpointError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from None
+            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {error}") from None
         if size > vocab:
-            raise CheckpointError(f"{folder / 'tokenizer.json'} has {size} pieces, the model's vocabulary {vocab}",
+            raise CheckpointError(f"{source.path}: its tokenizer.json has {size} pieces, the model's vocabulary {vocab}",
                                   advice="check that the tokenizer belongs to this model")
     return files
 
@@ -193,7 +180,7 @@ class _Job:
     options: ExportOptions
     target: Target
     assistant: Assistant | None
-    checkpoints: dict[Role, Checkpoint]
+    sources: dict[Role, Source]
     graphs: list[ir.Graph]
     plans: list[shards.ShardPlan]
     bos_id: int | None
@@ -201,21 +188,21 @@ class _Job:
     text_files: dict[str, bytes]
 
 
-def _prepare(options: ExportOptions, checkpoints: dict[Role, Checkpoint]) -> _Job:
-    folder = options.target
-    target = config.read_target(folder / "config.json", find_prefix(checkpoints[Role.TARGET]))
+def _prepare(options: ExportOptions, sources: dict[Role, Source]) -> _Job:
+    source = sources[Role.TARGET]
+    target = source.target()
     graph_options = _check_options(options, target)
     graphs, assistant = [methods.text_decoder(target, graph_options)], None
-    if options.assistant is not None:
-        assistant = config.read_assistant(options.assistant / "config.json", target)
+    if Role.ASSISTANT in sources:
+        assistant = sources[Role.ASSISTANT].assistant(target)
         graphs.append(methods.k2_round(target, assistant, graph_options))
     tensors = _weights_of(graphs)
-    _check_tensors(tensors, checkpoints)
-    bos_id, stop_ids = config.special_ids(folder, target.vocab)
+    _check_tensors(tensors, sources)
+    bos_id, stop_ids = source.special_ids(target.vocab)
     return _Job(
-        options=options, target=target, assistant=assistant, checkpoints=checkpoints, graphs=graphs,
+        options=options, target=target, assistant=assistant, sources=sources, graphs=graphs,
         plans=shards.plan(tensors, max_bytes=options.max_shard_bytes), bos_id=bos_id, stop_ids=stop_ids,
-        text_files=_text_files(folder, target.vocab),
+        text_files=_text_files(source, target.vocab),
     )
 
 
@@ -229,7 +216,7 @@ def _source_receipt(job: _Job, inputs: dict[str, dict[str, _Input]]) -> bytes:
             "max_shard_bytes": options.max_shard_bytes,
         },
         "inputs": {
-            role: {"name": job.checkpoints[Role[role.upper()]].folder.resolve().name,
+            role: {"name": job.sources[Role[role.upper()]].path.resolve().name,
                    "files": {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()}}
             for role, files in inputs.items()
         },
@@ -239,7 +226,7 @@ def _source_receipt(job: _Job, inputs: dict[str, dict[str, _Input]]) -> bytes:
 def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str, Any]], source: str) -> bytes:
     roles = {role.name.lower(): [plan.file for plan in job.plans if plan.role is role] for role in Role}
     return dump_json({
-        "schema": SCHEMA, "name": job.options.model_name(), "files": files, "source_sha256": source,
+        "schema": SCHEMA, "name": job.options.name or job.sources[Role.TARGET].name, "files": files, "source_sha256": source,
         "architecture": {"target": _sizes(job.target), "assistant": _sizes(job.assistant)},
         "weights": job.options.weights,
         "methods": {program.graph.method: {"program": f"{program.graph.method}.g4p",
@@ -255,8 +242,7 @@ def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str
 
 
 def _write(job: _Job, publication: Publication, report: Report) -> None:
-    inputs = {role.name.lower(): _hash_inputs(checkpoint.folder, checkpoint.files, report)
-              for role, checkpoint in job.checkpoints.items()}
+    inputs = {role.name.lower(): _hash_inputs(source, report) for role, source in job.sources.items()}
     files: dict[str, dict[str, Any]] = {}
 
     def put(name: str, data: bytes) -> str:
@@ -264,16 +250,16 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
         files[name] = {"bytes": len(data), "sha256": sha256_bytes(data)}
         return str(files[name]["sha256"])
 
-    source = put(SOURCE_FILE, _source_receipt(job, inputs))
+    receipt = put(SOURCE_FILE, _source_receipt(job, inputs))
     report(Step(name="write weights", total=sum(map(shards.planned_bytes, job.plans))))
     written = []
     for shard_plan in job.plans:
         with publication.open(shard_plan.file) as stream:
-            done = shards.write(shard_plan, job.checkpoints[shard_plan.role], stream,
+            done = shards.write(shard_plan, job.sources[shard_plan.role], stream,
                                 lambda count: report(Step(name="write weights", done=count)))
         written.append(done)
         files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
-    programs = [place(graph, written, job.stop_ids, source) for graph in job.graphs]
+    programs = [place(graph, written, job.stop_ids, receipt) for graph in job.graphs]
     for program in programs:
         data = codec.to_bytes(program)
         codec.from_bytes(data, name=f"{program.graph.method}.g4p")
@@ -281,7 +267,7 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
     for name, data in job.text_files.items():
         put(name, data)
     _check_unchanged(inputs)
-    publication.write(MODEL_FILE, _model_receipt(job, programs, files, source))
+    publication.write(MODEL_FILE, _model_receipt(job, programs, files, receipt))
 
 
 def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
@@ -290,17 +276,18 @@ def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
     Raises CheckpointError, UsageError or PublishError; the destination then does not exist.
     """
     with Publication(options.out) as publication:
-        folders = {Role.TARGET: options.target}
+        paths = {Role.TARGET: options.target}
         if options.assistant is not None:
-            folders[Role.ASSISTANT] = options.assistant
-        checkpoints: dict[Role, Checkpoint] = {}
+            paths[Role.ASSISTANT] = options.assistant
+        sources: dict[Role, Source] = {}
         try:
-            for role, folder in folders.items():
-                checkpoints[role] = Checkpoint(folder)
-            job = _prepare(options, checkpoints)
+            for role, path in paths.items():
+                sources[role] = open_source(path)
+            form = "q4" if any(source.packed for source in sources.values()) else "f32"
+            job = _prepare(dataclasses.replace(options, weights=options.weights or form), sources)
             _write(job, publication, report)
         finally:
-            for checkpoint in checkpoints.values():
-                checkpoint.close()
+            for source in sources.values():
+                source.close()
         publication.commit()
     return publication.destination

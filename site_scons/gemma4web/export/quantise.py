@@ -1,12 +1,17 @@
-"""4-bit weights in groups of 32 columns, value = (nibble - 8) * scale."""
+"""4-bit weights in groups of 32 columns, value = (nibble - 8) * scale; and GGUF's Q4_0, the same in another order."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from gemma4web.errors import CheckpointError
 from gemma4web.program.ir import Q4_GROUP
+
+Q4_0_BLOCK_BYTES: Final = 2 + Q4_GROUP // 2
+"""An f16 scale and 16 bytes: column j of the group in the low nibble of byte j, column j + 16 in the high one."""
 
 
 def quantise(
@@ -32,5 +37,24 @@ def quantise(
                               advice="export with --weights f32")
     scales = np.where(scales == 0, np.float16(1), scales)
     codes = np.clip(np.rint(groups / scales.astype(np.float64)[..., None]) + 8, 0, 15).astype(np.uint8)
-    flat = codes.reshape(rows, columns)
-    return flat[:, 0::2] | (flat[:, 1::2] << 4), scales
+    return packed(codes.reshape(rows, columns)), scales
+
+
+def packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """codes u8[out, in] of 0..15 -> u8[out, in/2], the even column in the low nibble."""
+    return (codes[:, 0::2] | (codes[:, 1::2] << 4)).astype(np.uint8, copy=False)
+
+
+def read_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """Rows of Q4_0 blocks u8[out, in/32*18] -> codes u8[out, in] of 0..15, scales f16[out, in/32], both as stored."""
+    rows = raw.shape[0]
+    blocks = raw.reshape(rows, -1, Q4_0_BLOCK_BYTES)
+    scales = np.ascontiguousarray(blocks[..., :2]).view("<f2")[..., 0]
+    codes = np.concatenate([blocks[..., 2:] & 15, blocks[..., 2:] >> 4], axis=2)
+    return codes.reshape(rows, -1), scales
+
+
+def multiply_out(codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
+    """The values f32[out, in] of codes and scales; exact, a product has at most 15 significant bits."""
+    groups = (codes.astype(np.float32) - 8).reshape(*scales.shape, Q4_GROUP)
+    return (groups * scales.astype(np.float32)[..., None]).reshape(codes.shape)

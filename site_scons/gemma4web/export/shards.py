@@ -15,8 +15,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export.quantise import quantise
-from gemma4web.export.tensors import Checkpoint
+from gemma4web.export.tensors import Tensors
 from gemma4web.program.decoder import ASSISTANT_PREFIX
 from gemma4web.program.ir import Q4_GROUP, Dtype, Role, Shard, Span, Tensor
 
@@ -136,7 +135,7 @@ def _header(parts: list[Part]) -> tuple[bytes, dict[str, Span]]:
     return len(text).to_bytes(8, "little") + text, spans
 
 
-def _blocks(item: Item, checkpoint: Checkpoint) -> Iterator[slice]:
+def _blocks(item: Item) -> Iterator[slice]:
     rows = item.tensor.dims[0]
     step = max(1, _BLOCK_BYTES // (4 * item.tensor.width))
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
@@ -147,32 +146,31 @@ def checkpoint_name(tensor: Tensor) -> str:
     return tensor.name.removeprefix(ASSISTANT_PREFIX)
 
 
-def _token_ordering(checkpoint: Checkpoint, tensor: Tensor) -> bytes:
+def _token_ordering(checkpoint: Tensors, tensor: Tensor) -> bytes:
     ordering = checkpoint.integers(checkpoint_name(tensor), tensor.dims)
     if not np.array_equal(np.sort(ordering, axis=None), np.arange(ordering.size)):
-        raise CheckpointError(f"{checkpoint.folder}: {checkpoint_name(tensor)} is no permutation of "
-                              f"0..{ordering.size - 1}",
+        name = checkpoint.spelled(checkpoint_name(tensor))
+        raise CheckpointError(f"{checkpoint.path}: {name} is no permutation of 0..{ordering.size - 1}",
                               advice="the checkpoint is damaged: fetch it again")
     return ordering.astype("<i4").tobytes()
 
 
-def _values(item: Item, checkpoint: Checkpoint, scales: dict[str, list[bytes]]) -> Iterator[bytes]:
+def _values(item: Item, checkpoint: Tensors, scales: dict[str, list[bytes]]) -> Iterator[bytes]:
     """The bytes of an item's first part in blocks; the scales of a q4 item are put into ``scales``."""
     tensor, name = item.tensor, checkpoint_name(item.tensor)
     if tensor.dtype is Dtype.I32:
         yield _token_ordering(checkpoint, tensor)
         return
-    for rows in _blocks(item, checkpoint):
-        block = checkpoint.float_rows(name, tensor.dims, rows)
+    for rows in _blocks(item):
         if tensor.dtype is Dtype.F32:
-            yield block.astype("<f4", copy=False).tobytes()
+            yield checkpoint.float_rows(name, tensor.dims, rows).astype("<f4", copy=False).tobytes()
         else:
-            packed, block_scales = quantise(block, name=tensor.name)
+            values, block_scales = checkpoint.q4_rows(name, (tensor.dims[0], tensor.width), rows, label=tensor.name)
             scales.setdefault(item.parts[1].name, []).append(block_scales.astype("<f2", copy=False).tobytes())
-            yield packed.tobytes()
+            yield values.tobytes()
 
 
-def write(shard: ShardPlan, checkpoint: Checkpoint, sink: Sink, advance: Callable[[int], None]) -> WrittenShard:
+def write(shard: ShardPlan, checkpoint: Tensors, sink: Sink, advance: Callable[[int], None]) -> WrittenShard:
     """Writes one shard file to ``sink``; ``advance`` is told of every block's bytes. Raises CheckpointError."""
     parts = _ordered_parts(shard)
     header, spans = _header(parts)

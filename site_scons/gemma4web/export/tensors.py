@@ -1,6 +1,6 @@
-"""Reads HF safetensors checkpoints: one file or shards with an index, f32, bf16, f16 and integers.
+"""Tensors of a model by name, whatever file they lie in; and HF safetensors checkpoints, one file or shards.
 
-The format: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}}, then the data without holes.
+Safetensors: u64 length of a JSON header, the header {name: {dtype, shape, data_offsets}}, then the data without holes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import Any, BinaryIO, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from gemma4web.errors import CheckpointError
+from gemma4web.export.quantise import multiply_out, packed, quantise, read_q4_0
 
 _MAX_HEADER_BYTES: Final = 100_000_000
 _ITEM_BYTES: Final = {
@@ -24,7 +25,9 @@ _ITEM_BYTES: Final = {
 }
 _FLOATS: Final = ("F32", "F16", "BF16")
 _INTEGERS: Final[dict[str, npt.DTypeLike]] = {"I64": np.int64, "I32": np.int32}
-_BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
+Q4_0: Final = "Q4_0"
+"""The dtype of GGUF matrices that are packed already."""
+BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,17 +44,17 @@ class Entry:
 
 def _entry(path: Path, data_begin: int, name: str, raw: Any) -> Entry:
     if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
-        raise CheckpointError(f"{path}: entry of {name} is malformed", advice=_BROKEN)
+        raise CheckpointError(f"{path}: entry of {name} is malformed", advice=BROKEN)
     dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
     if dtype not in _ITEM_BYTES:
         raise CheckpointError(f"{path}: {name} has the unknown dtype {dtype!r}")
     integers = all(isinstance(part, list) and all(type(n) is int and n >= 0 for n in part) for part in (shape, offsets))
     if not integers or len(offsets) != 2:
-        raise CheckpointError(f"{path}: {name} has a malformed shape or offsets", advice=_BROKEN)
+        raise CheckpointError(f"{path}: {name} has a malformed shape or offsets", advice=BROKEN)
     wanted = math.prod(shape) * _ITEM_BYTES[dtype]
     if offsets[1] - offsets[0] != wanted:
         raise CheckpointError(f"{path}: {name} {dtype}{shape} needs {wanted} bytes, its offsets hold "
-                              f"{offsets[1] - offsets[0]}", advice=_BROKEN)
+                              f"{offsets[1] - offsets[0]}", advice=BROKEN)
     return Entry(name=name, dtype=dtype, shape=tuple(shape), file=path, begin=data_begin + offsets[0],
                  end=data_begin + offsets[1])
 
@@ -70,25 +73,25 @@ def read_header(path: Path) -> dict[str, Entry]:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
-                raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}", advice=_BROKEN)
+                raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}", advice=BROKEN)
             raw = stream.read(length)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: the header is not JSON: {error}", advice=_BROKEN) from None
+        raise CheckpointError(f"{path}: the header is not JSON: {error}", advice=BROKEN) from None
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: the header is no JSON object", advice=_BROKEN)
+        raise CheckpointError(f"{path}: the header is no JSON object", advice=BROKEN)
     header.pop("__metadata__", None)
     entries = {name: _entry(path, 8 + length, name, value) for name, value in header.items()}
     place = 8 + length
     for entry in sorted(entries.values(), key=lambda entry: (entry.begin, entry.end)):
         if entry.begin != place:
-            raise CheckpointError(f"{path}: {entry.name} begins at byte {entry.begin}, wanted {place}", advice=_BROKEN)
+            raise CheckpointError(f"{path}: {entry.name} begins at byte {entry.begin}, wanted {place}", advice=BROKEN)
         place = entry.end
     if place != size:
-        raise CheckpointError(f"{path}: {size} bytes, the header describes {place}", advice=_BROKEN)
+        raise CheckpointError(f"{path}: {size} bytes, the header describes {place}", advice=BROKEN)
     return entries
 
 
@@ -113,19 +116,21 @@ def checkpoint_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
-class Checkpoint:
-    """The tensors of a checkpoint folder by name. Data is read on demand; close it when done."""
+class Tensors:
+    """Tensors by name. Data is read on demand; close it when done. ``path`` is what the user named."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.files = checkpoint_files(folder)
+    mismatch: ClassVar[str]
+    """Advice for a tensor that is missing or of another shape than the sizes say."""
+
+    def __init__(self, path: Path, files: list[Path]) -> None:
+        self.path = path
+        self.files = files
         self._entries: dict[str, Entry] = {}
         self._open: dict[Path, BinaryIO] = {}
-        for path in self.files:
-            for name, entry in read_header(path).items():
-                if name in self._entries:
-                    raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too")
-                self._entries[name] = entry
+
+    def spelled(self, name: str) -> str:
+        """A checkpoint's tensor name as these files spell it."""
+        return name
 
     def close(self) -> None:
         for stream in self._open.values():
@@ -139,24 +144,28 @@ class Checkpoint:
         self.close()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._entries
+        return self.spelled(name) in self._entries
 
     def names(self) -> Iterator[str]:
         return iter(self._entries)
 
+    @property
+    def packed(self) -> bool:
+        """Whether some matrix is 4-bit already."""
+        return any(entry.dtype == Q4_0 for entry in self._entries.values())
+
     def find(self, name: str) -> Entry:
         """The tensor's place. Raises CheckpointError when it is missing."""
-        if name not in self._entries:
-            raise CheckpointError(f"{self.folder}: tensor {name} is missing",
-                                  advice="the config asks for it; check that config.json belongs to these weights")
-        return self._entries[name]
+        if name not in self:
+            raise CheckpointError(f"{self.path}: tensor {self.spelled(name)} is missing", advice=self.mismatch)
+        return self._entries[self.spelled(name)]
 
     def entry(self, name: str, shape: tuple[int, ...]) -> Entry:
         """The tensor's place. Raises CheckpointError when it is missing or of another shape."""
         entry = self.find(name)
         if math.prod(entry.shape) != math.prod(shape) or (len(shape) > 1 and entry.shape != shape):
-            raise CheckpointError(f"{self.folder}: tensor {name} has shape {list(entry.shape)}, wanted {list(shape)}",
-                                  advice="check that config.json belongs to these weights")
+            raise CheckpointError(f"{self.path}: tensor {entry.name} has shape {list(entry.shape)}, wanted "
+                                  f"{list(shape)}", advice=self.mismatch)
         return entry
 
     def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
@@ -166,33 +175,76 @@ class Checkpoint:
         stream.seek(begin)
         data = stream.read(end - begin)
         if len(data) != end - begin:
-            raise CheckpointError(f"{entry.file} ended at {entry.name}: it became shorter meanwhile", advice=_BROKEN)
+            raise CheckpointError(f"{entry.file} ended at {entry.name}: it became shorter meanwhile", advice=BROKEN)
         return np.frombuffer(data, np.uint8)
 
-    def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
-        """Rows of a float tensor as f32 (bf16 and f16 widen exactly). NaN and infinity are refused."""
-        entry = self.entry(name, shape)
-        if entry.dtype not in _FLOATS:
-            raise CheckpointError(f"{entry.file}: {name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
-        stride = math.prod(shape[1:]) * _ITEM_BYTES[entry.dtype]
+    def _rows(self, entry: Entry, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.uint8]:
+        """The bytes of some rows, u8[rows, bytes of a row]."""
         first, last, _ = rows.indices(shape[0])
+        stride = (entry.end - entry.begin) // shape[0]
         raw = self._bytes(entry, entry.begin + first * stride, entry.begin + last * stride)
+        return raw.reshape(last - first, stride)
+
+    def _finite(self, entry: Entry, values: npt.NDArray[np.floating[Any]], first: int) -> None:
+        finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        if not finite.all():
+            raise CheckpointError(f"{entry.file}: {entry.name} holds a NaN or infinity (first in row "
+                                  f"{first + int(np.argmin(finite))})", advice=BROKEN)
+
+    def _codes(self, entry: Entry, shape: tuple[int, ...], rows: slice,
+               ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+        codes, scales = read_q4_0(self._rows(entry, shape, rows))
+        self._finite(entry, scales, rows.indices(shape[0])[0])
+        return codes, scales
+
+    def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
+        """Rows of a float tensor as f32 (bf16, f16 and Q4_0 widen exactly). NaN and infinity are refused."""
+        entry = self.entry(name, shape)
+        if entry.dtype == Q4_0 and len(shape) > 1:
+            return multiply_out(*self._codes(entry, shape, rows))
+        if entry.dtype not in _FLOATS:
+            raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
+        raw = self._rows(entry, shape, rows)
         if entry.dtype == "BF16":
             values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
             values = raw.view("<f4" if entry.dtype == "F32" else "<f2").astype(np.float32)
-        if not np.isfinite(values).all():
-            bad = first + int(np.flatnonzero(~np.isfinite(values))[0]) // max(math.prod(shape[1:]), 1)
-            raise CheckpointError(f"{entry.file}: {name} holds a NaN or infinity (first in row {bad})", advice=_BROKEN)
-        return values.reshape(last - first, *shape[1:])
+        self._finite(entry, values, rows.indices(shape[0])[0])
+        return values.reshape(len(raw), *shape[1:])
+
+    def q4_rows(self, name: str, shape: tuple[int, int], rows: slice, *, label: str,
+                ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+        """Rows of a matrix in q4 form, values u8[rows, in/2] and scales f16[rows, in/32].
+
+        Q4_0 keeps its scales and codes bit for bit; floats are quantised. Errors of that call the tensor ``label``.
+        """
+        entry = self.entry(name, shape)
+        if entry.dtype != Q4_0:
+            return quantise(self.float_rows(name, shape, rows), name=label)
+        codes, scales = self._codes(entry, shape, rows)
+        return packed(codes), scales
 
     def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """An integer tensor as i32. Raises CheckpointError when a value does not fit."""
         entry = self.entry(name, (math.prod(shape),))
         if entry.dtype not in _INTEGERS:
-            raise CheckpointError(f"{entry.file}: {name} is {entry.dtype}, wanted I64 or I32")
+            raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted I64 or I32")
         values = self._bytes(entry, entry.begin, entry.end).view(_INTEGERS[entry.dtype])
         narrow = values.astype(np.int32)
         if not np.array_equal(narrow, values):
-            raise CheckpointError(f"{entry.file}: {name} holds values beyond 32 bits", advice=_BROKEN)
+            raise CheckpointError(f"{entry.file}: {entry.name} holds values beyond 32 bits", advice=BROKEN)
         return narrow.reshape(shape)
+
+
+class Checkpoint(Tensors):
+    """The tensors of a checkpoint folder."""
+
+    mismatch = "check that config.json belongs to these weights"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, checkpoint_files(folder))
+        for path in self.files:
+            for name, entry in read_header(path).items():
+                if name in self._entries:
+                    raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too")
+                self._entries[name] = entry

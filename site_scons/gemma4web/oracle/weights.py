@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export import config
-from gemma4web.export.exporter import find_prefix
 from gemma4web.export.folder import ModelFolder, Packed, Stored, load_weights
+from gemma4web.export.folder_source import FolderSource
 from gemma4web.export.quantise import quantise
 from gemma4web.export.tensors import Checkpoint
 from gemma4web.oracle.faults import Fault
@@ -72,11 +71,11 @@ def from_checkpoint(
     """The model of Hugging Face checkpoint folders; ``form`` q4 packs and unpacks every matrix first."""
     if form not in ("f32", "q4"):
         raise CheckpointError(f"weight form {form!r}, wanted f32 or q4")
-    with Checkpoint(target) as checkpoint:
-        sizes = config.read_target(target / "config.json", find_prefix(checkpoint))
-        weights = _read(checkpoint, form=form, prefix="", dtype=dtype, faults=faults)
+    with FolderSource(target) as source:
+        sizes = source.target()
+        weights = _read(source, form=form, prefix="", dtype=dtype, faults=faults)
     if assistant is None:
         return Model(target=sizes, assistant=None, weights=weights)
-    with Checkpoint(assistant) as checkpoint:
-        weights |= _read(checkpoint, form=form, prefix=ASSISTANT_PREFIX, dtype=dtype, faults=faults)
-    return Model(target=sizes, assistant=config.read_assistant(assistant / "config.json", sizes), weights=weights)
+    with FolderSource(assistant) as source:
+        weights |= _read(source, form=form, prefix=ASSISTANT_PREFIX, dtype=dtype, faults=faults)
+        return Model(target=sizes, assistant=source.assistant(sizes), weights=weights)

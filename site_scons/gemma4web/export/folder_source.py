@@ -1,0 +1,57 @@
+"""The folder of a Hugging Face checkpoint as a model to export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from gemma4web.errors import CheckpointError
+from gemma4web.export import config
+from gemma4web.export.source import Source
+from gemma4web.export.tensors import Checkpoint
+from gemma4web.program.architecture import Assistant, Target
+
+PREFIXES: Final = ("model.language_model.", "model.")
+
+_TEXT_FILES: Final = ("tokenizer.json", "chat_template.jinja")
+_CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
+                   "tokenizer_config.json")
+
+
+class FolderSource(Checkpoint, Source):
+    """Target or assistant as config.json and safetensors."""
+
+    @property
+    def name(self) -> str:
+        folder = self.path.resolve()
+        return folder.parent.name if folder.name == "target" else folder.name
+
+    def inputs(self) -> list[Path]:
+        return sorted({*self.files, *(self.path / name for name in _CARRIED if (self.path / name).is_file())})
+
+    def prefix(self) -> str:
+        """The prefix of the target's tensor names. Raises CheckpointError when no known one fits."""
+        for prefix in PREFIXES:
+            if f"{prefix}embed_tokens.weight" in self:
+                return prefix
+        wanted = " or ".join(f"{prefix}embed_tokens.weight" for prefix in PREFIXES)
+        raise CheckpointError(f"{self.path}: tensor {wanted} is missing",
+                              advice="name a Gemma 4 text checkpoint with --target")
+
+    def target(self) -> Target:
+        return config.read_target(self.path / "config.json", self.prefix())
+
+    def assistant(self, target: Target) -> Assistant:
+        return config.read_assistant(self.path / "config.json", target)
+
+    def special_ids(self, vocab: int) -> tuple[int | None, tuple[int, ...]]:
+        return config.special_ids(self.path, vocab)
+
+    def text_files(self, vocab: int) -> dict[str, bytes]:
+        files = {name: (self.path / name).read_bytes() for name in _TEXT_FILES if (self.path / name).is_file()}
+        settings = self.path / "tokenizer_config.json"
+        if "chat_template.jinja" not in files and settings.is_file():
+            template = config.load(settings).get("chat_template")
+            if isinstance(template, str):
+                files["chat_template.jinja"] = template.encode()
+        return files
