@@ -66,14 +66,19 @@ def gguf_name(name: str) -> str:
 
 
 class _Header(GGUFReader):
-    """The package's reader takes what lies beyond the end of a file for empty, and may then count for ever."""
+    """The package's reader takes what lies beyond the end of a file for empty, and may then count for ever.
+
+    Slicing its memmap is slow, too: with plain views 262 144 pieces and their merges take 7 s instead of 35.
+    """
 
     def _get(self, offset: int, dtype: npt.DTypeLike, count: int = 1,
              override_order: Literal["I", "S", "<"] | None = None) -> npt.NDArray[Any]:
         end = int(offset) + int(count) * np.dtype(dtype).itemsize
         if end > len(self.data):
             raise ValueError(f"it has {len(self.data)} bytes, wanted {end}")
-        return super()._get(offset, dtype, count, override_order)
+        if self.byte_order == "S":
+            return super()._get(offset, dtype, count, override_order)
+        return np.frombuffer(self.data, dtype, int(count), int(offset))
 
 
 def _read_header(path: Path) -> _Header:
