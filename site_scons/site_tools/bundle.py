@@ -11,7 +11,7 @@ from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, files, literal, modules, paths, python, root
 
 MODEL = "build/model"
-FIXTURE = "fixtures/tiny-mix"
+FIXTURE = "fixtures/story"
 
 
 def _export(target, source, env):
@@ -19,8 +19,8 @@ def _export(target, source, env):
     from gemma4web.process import run
     top = root(env)
     shutil.rmtree(top / MODEL, ignore_errors=True)  # the exporter replaces nothing; this folder is the build's own
-    argv, environment = python(env, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/target", "--assistant",
-                               f"{FIXTURE}/assistant", "--weights", "f32", "--out", MODEL)
+    argv, environment = python(env, "-m", "gemma4web", "export", "--target", f"{FIXTURE}/story-target.gguf",
+                               "--assistant", f"{FIXTURE}/story-assistant.gguf", "--out", MODEL)
     run(argv, env=environment, cwd=top, error=CheckpointError, what=f"exporting {FIXTURE}")
 
 
@@ -57,7 +57,7 @@ def bundle_target(env, receipt, made):
         model, name, exported = env["MODEL"], *named_model(env, suffix)
     else:
         model, name, exported = MODEL, f"bundle{suffix}", env.Command(
-            [f"{MODEL}/model.json", f"{MODEL}/source.json"], files(env, FIXTURE, "*"),
+            [f"{MODEL}/model.json", f"{MODEL}/source.json"], files(env, FIXTURE, "*.gguf"),
             action(_export, f"exporting {FIXTURE} to {MODEL}"))
         Depends(exported, modules(env, "export", "program", "files", "__main__"))
         Clean(exported, Dir(MODEL))

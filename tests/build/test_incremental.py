@@ -70,7 +70,7 @@ def test_edit_that_keeps_size_and_time_is_seen(built: Project, name: str, old: s
 @pytest.mark.parametrize(("name", "old", "new", "staged"), [
     ("web/index.html", "page", "PAGE", "index.html"),
     ("node_modules/pkg/dist/a.js", "a = 1", "a = 2", None),
-    ("fixtures/tiny-mix/target/weights.bin", "target", "TARGET", "model/target-00001-of-00001.safetensors"),
+    ("fixtures/story/story-target.gguf", "target", "TARGET", "model/target-00001-of-00001.safetensors"),
 ], ids=["page", "npm-package", "checkpoint"])
 def test_secret_edit_of_bundle_inputs(built: Project, name: str, old: str, new: str, staged: str | None) -> None:
     """P11 for what is staged and not compiled. npm packages are pinned by the toolchain's identity instead."""

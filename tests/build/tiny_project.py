@@ -56,8 +56,8 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
     "web/vendor.json": '{"schema": 1, "files": [{"package": "pkg", "file": "dist/a.js", "as": "vendor/pkg/a.js"}]}\n',
     "node_modules/pkg/dist/a.js": "export const a = 1;\n",
     "node_modules/pkg/package.json": '{"name": "pkg", "version": "1.2.3"}\n',
-    "fixtures/tiny-mix/target/weights.bin": "target weights\n",
-    "fixtures/tiny-mix/assistant/weights.bin": "assistant weights\n",
+    "fixtures/story/story-target.gguf": "target weights\n",
+    "fixtures/story/story-assistant.gguf": "assistant weights\n",
 }
 
 

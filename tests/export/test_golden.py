@@ -46,7 +46,7 @@ def test_reference_reproduces_golden(name: str, index: int) -> None:
 @pytest.mark.parametrize(("name", "index"), [("tiny-rand", 1), ("tiny-mix", 3)])
 def test_packed_reference_reproduces_golden_q4(name: str, index: int) -> None:
     entry = load_golden(name, golden.GOLDEN_Q4_FILE)[index]
-    found = golden.clean_results(load_model(name, "q4"), entry["prompt"], len(entry["plain"]))
+    found = golden.clean_results(load_model(name, "q4"), entry)
     assert found.pop("first_logits") == pytest.approx(entry["first_logits"], abs=1e-9)
     assert found == {key: value for key, value in entry.items() if key != "first_logits"}
 

@@ -13,9 +13,9 @@ def identity(data: bytes) -> dict[str, object]:
 
 def export_model(target: Path, assistant: Path, out: Path) -> None:
     out.mkdir(parents=True)
-    weights = (target / "weights.bin").read_bytes()
+    weights = target.read_bytes()
     files = {"target-00001-of-00001.safetensors": weights,
-             "assistant-00001-of-00001.safetensors": (assistant / "weights.bin").read_bytes(),
+             "assistant-00001-of-00001.safetensors": assistant.read_bytes(),
              "source.json": json.dumps({"schema": 1, "inputs": identity(weights)}).encode()}
     shards = {"text_decoder": ["target-00001-of-00001.safetensors"], "k2_round": sorted(files)[:1] + sorted(files)[2:]}
     methods = {}
