@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import open_folder
+from gemma4web.oracle.decode import plain
 from gemma4web.oracle.golden import gguf_pair
 from gemma4web.oracle.model import PlainModel
 from gemma4web.oracle.weights import from_folder
@@ -105,3 +106,30 @@ def test_the_demo_page_tells_a_story(page: Any, site: BundleServer) -> None:
     page.wait_for_selector("#run:not([disabled])", timeout=60_000)
     assert page.is_hidden("#error")
     assert int(page.inner_text("#figure-tokens")) == len(GOLDEN[2]["plain"])
+
+
+CONTEXTS: Final = [*(("plain-wall", context) for context in (33, 127, 128, 129, 130)),
+                   *(("mtp-wall", context) for context in (33, 127, 128, 129, 130, 257, 513))]
+"""Around the model's window of 128, and past the largest prefill pass of 512 tokens."""
+
+
+@pytest.fixture(scope="module")
+def long_text(tokenizer: Path) -> list[int]:
+    """Ids of ten stories in a row."""
+    text = (FOLDER / "training" / "samples.md").read_text(encoding="utf-8")
+    return [2, *Tokenizer.from_file(str(tokenizer)).encode(text, add_special_tokens=False).ids]
+
+
+@pytest.fixture(scope="module")
+def replay(bundle: Path) -> PlainModel:
+    return PlainModel(from_folder(open_folder(bundle / "model")), context=640)
+
+
+@pytest.mark.parametrize(("story", "context"), CONTEXTS, indirect=["story"])
+def test_tokens_equal_a_replay_at_every_context(story: tuple[str, ModelPage], replay: PlainModel, long_text: list[int],
+                                                context: int) -> None:
+    """V5, scaled to the model's window: plain and speculative, over rings that have not wrapped, just wrap and have."""
+    _, page = story
+    prompt = long_text[:context]
+    wanted = plain(replay, prompt, 5)
+    assert tuple(page.generate(prompt, 5)["tokens"]) == wanted.tokens
