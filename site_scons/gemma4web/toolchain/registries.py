@@ -78,7 +78,7 @@ def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
         write_atomic(temporary / "package.json", json.dumps(manifest, indent=2) + "\n")
         write_atomic(temporary / "package-lock.json", text)
         with step(progress, f"installing {len(packages)} npm packages",
-                  measure=lambda: folder_bytes(temporary), total=130e6):
+                  measure=lambda: folder_bytes(temporary), total=145e6):
             run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--prefix", temporary],
                 cwd=temporary, error=FetchError, what="npm ci", timeout_s=_NPM_TIMEOUT_S)
 
