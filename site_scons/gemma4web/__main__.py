@@ -12,7 +12,7 @@ from gemma4web.errors import Gemma4WebError
 COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "export": ("gemma4web.export.command", "main", "checkpoints -> programs, weight shards and receipts in a new folder"),
     "toolchain": ("gemma4web.toolchain", "main", "find or fetch the compiler, the WebGPU provider and Chromium"),
-    "verify": ("gemma4web.staging", "main_verify", "recompute every hash and claim of a staged bundle"),
+    "verify": ("gemma4web.verification", "main_verify", "recompute every hash and claim of a staged bundle"),
     "serve": ("gemma4web.serve", "main", "serve a bundle on this machine"),
     "bench": ("gemma4web.bench", "main", "run a bundle several times: records, medians and spread"),
     "run": ("gemma4web.browser", "main", "run a bundle in headless Chromium and record what it did"),

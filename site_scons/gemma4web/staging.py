@@ -1,4 +1,4 @@
-"""Stages a bundle as a whole, and recomputes everything that a staged bundle claims.
+"""Stages a bundle as a whole, and remembers cheaply what a staged one looked like.
 
 The builder owns the folder it is given: it writes a sibling, checks it as strictly as `verify` does, and swaps it in by
 rename. Until that moment the old bundle is untouched, whatever fails. Copies are compared with what the build's actions
@@ -7,29 +7,26 @@ and the model's receipt recorded, never with themselves, so a file that changed 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from gemma4web import manifest as manifests
-from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
-from gemma4web.files import dump_json, load_json, sha256_file, write_if_changed
+from gemma4web.errors import Gemma4WebError, PublishError, UsageError
+from gemma4web.files import dump_json, load_json, write_if_changed
 from gemma4web.manifest import HOSTS, MODEL_FOLDER, NAME, RECEIPT_NAME, RUNTIME_FOLDER, FileIdentity, Manifest
-from gemma4web.receipts import Receipt, identify, link_of, parse_receipt, read_receipt
+from gemma4web.receipts import Receipt, identify, link_of, read_receipt
 from gemma4web.variants import VARIANTS
+from gemma4web.verification import MODEL_RECEIPT, read_model_receipt, verify
 
 _BLOCK_BYTES: Final = 4 << 20
 _STAMP_SCHEMA: Final = 1
-MODEL_RECEIPT: Final = "model.json"
-MODEL_SOURCE: Final = "source.json"
 PAGE: Final = manifests.Page(entry="index.html", runner="run.html")
 
 Report = Callable[[str], None]
@@ -152,35 +149,6 @@ def _model_copies(model: Path) -> tuple[dict[str, Any], list[_Copy]]:
     return document, copies
 
 
-def read_model_receipt(data: bytes, name: str) -> dict[str, Any]:
-    """Reads model.json strictly, as far as a bundle depends on it.
-
-    Raises RecordError for its form, PublishError when it is bound to no source receipt (X18).
-    """
-    document = manifests.strict_json(data, name)
-    if not isinstance(document, dict) or document.get("schema") != 1 or isinstance(document["schema"], bool):
-        raise RecordError(f"{name} is not a model receipt of schema 1")
-    files = document.get("files")
-    if not isinstance(files, dict) or not files or not all(_is_identity(entry) for entry in files.values()):
-        raise RecordError(f"{name} has no valid `files`, wanted name -> {{bytes, sha256}}")
-    if not isinstance(document.get("methods"), dict) or not document["methods"]:
-        raise RecordError(f"{name} names no method")
-    bound = files.get(MODEL_SOURCE)
-    if bound is None or bound["sha256"] != document.get("source_sha256"):
-        raise PublishError(f"{name} is not bound to a source receipt: `source_sha256` is "
-                           f"{document.get('source_sha256')!r}, {MODEL_SOURCE} is {bound and bound['sha256']!r}",
-                           advice="export the model again; a model without a source receipt is never staged")
-    if faults := manifests.path_faults(files):
-        raise PublishError(f"{name} lists files that no bundle may hold:\n  " + "\n  ".join(faults))
-    return document
-
-
-def _is_identity(entry: object) -> bool:
-    return (isinstance(entry, dict) and set(entry) == {"bytes", "sha256"} and type(entry["bytes"]) is int
-            and entry["bytes"] >= 0 and isinstance(entry["sha256"], str) and len(entry["sha256"]) == 64
-            and not set(entry["sha256"]) - set("0123456789abcdef"))
-
-
 def _refuse_faults(copies: Iterable[_Copy], host: manifests.HostLimits) -> None:
     """Path and size rules, before a byte is written."""
     copies = list(copies)
@@ -247,115 +215,6 @@ def _manifest(receipt: Receipt, model: dict[str, Any], copies: list[_Copy]) -> M
     return manifest
 
 
-def verify(bundle: Path) -> list[str]:
-    """Recomputes every claim of a bundle from its bytes; one line for each file that differs, is missing or is extra.
-
-    Every file is hashed, receipts included; the manifest is compared with the source receipt (modules, recipes, page,
-    provider, toolchain) and with the model's receipts and programs.
-    """
-    try:
-        manifest = manifests.parse(_bytes_of(bundle / NAME))
-        problems = _file_problems(bundle, manifest)
-        if problems:
-            return problems
-        receipt = parse_receipt(_bytes_of(bundle / RECEIPT_NAME), RECEIPT_NAME)
-        return _receipt_problems(manifest, receipt) + _model_problems(bundle, manifest)
-    except Gemma4WebError as error:
-        return str(error).splitlines()
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise VerifyError(f"{path.name} cannot be read: {error.strerror}") from None
-
-
-def _file_problems(bundle: Path, manifest: Manifest) -> list[str]:
-    problems: list[str] = []
-    present: set[str] = set()
-    for folder, folders, names in os.walk(bundle):
-        for name in [*folders, *names]:
-            path = Path(folder, name)
-            relative = path.relative_to(bundle).as_posix()
-            if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                problems.append(f"{relative} is not a regular file")
-            elif path.is_file():
-                present.add(relative)
-            elif not any(path.iterdir()):
-                problems.append(f"{relative} is an extra, empty folder")
-    problems += [f"{path} is extra: the manifest does not list it" for path in sorted(present - {NAME, *manifest.files})]
-    for listed, wanted in sorted(manifest.files.items()):
-        if listed not in present:
-            problems.append(f"{listed} is missing")
-        elif (found := identify(bundle / listed)) != wanted:
-            problems.append(f"{listed} differs: {found.bytes} bytes, sha256 {found.sha256}, the manifest says "
-                            f"{wanted.bytes} bytes, sha256 {wanted.sha256}")
-    return problems
-
-
-def _receipt_problems(manifest: Manifest, receipt: Receipt) -> list[str]:
-    problems: list[str] = []
-    expected = {path: FileIdentity(bytes=asset.bytes, sha256=asset.sha256) for path, asset in receipt.assets.items()}
-    for variant in VARIANTS:
-        module, link, files = manifest.variants[variant.name], link_of(receipt, variant.name), \
-            receipt.modules[variant.name]
-        expected[module.js.path] = link.outputs[files.js]
-        expected[module.wasm.path] = link.outputs[files.wasm]
-        if (module.recipe.defines, module.recipe.flags) != (link.defines, link.flags):
-            problems.append(f"{NAME}: the recipe of {variant.name} is not the one in {RECEIPT_NAME}")
-    if manifest.provider != receipt.provider:
-        problems.append(f"{NAME}: the provider is not the one in {RECEIPT_NAME}")
-    if manifest.toolchain != receipt.toolchain:
-        problems.append(f"{NAME}: the toolchain is not the one in {RECEIPT_NAME}")
-    problems += [f"{path} is not the file that {RECEIPT_NAME} says was built"
-                 for path, wanted in sorted(expected.items()) if manifest.files.get(path) != wanted]
-    accounted = {*expected, RECEIPT_NAME}
-    problems += [f"{path} comes neither from {RECEIPT_NAME} nor from the model" for path in sorted(manifest.files)
-                 if path not in accounted and not path.startswith(f"{MODEL_FOLDER}/")]
-    return problems
-
-
-def _model_problems(bundle: Path, manifest: Manifest) -> list[str]:
-    folder = bundle / MODEL_FOLDER
-    name = f"{MODEL_FOLDER}/{MODEL_RECEIPT}"
-    document = read_model_receipt(_bytes_of(folder / MODEL_RECEIPT), name)
-    problems: list[str] = []
-    if {**document, "path": MODEL_FOLDER} != manifest.model:
-        problems.append(f"{NAME}: `model` is not the content of {name}")
-    stated = {f"{MODEL_FOLDER}/{path}": FileIdentity(bytes=entry["bytes"], sha256=entry["sha256"])
-              for path, entry in document["files"].items()}
-    listed = {path: entry for path, entry in manifest.files.items()
-              if path.startswith(f"{MODEL_FOLDER}/") and path != name}
-    problems += [f"{path} is not what {name} says" for path in sorted({*stated, *listed})
-                 if stated.get(path) != listed.get(path)]
-    return problems or _program_problems(folder, document)
-
-
-def _program_problems(folder: Path, document: dict[str, Any]) -> list[str]:
-    """Compares each program's own list of shards with the files, so that a program never meets foreign weights."""
-    from gemma4web.program import codec  # numpy and the accessors load only when a bundle is verified
-
-    problems = []
-    for method, entry in sorted(document["methods"].items()):
-        path = entry["program"]
-        if path not in document["files"]:
-            problems.append(f"{MODEL_FOLDER}/{MODEL_RECEIPT} names the program {path}, which it does not list")
-            continue
-        program = codec.read(folder / path)
-        if program.graph.method != method:
-            problems.append(f"{MODEL_FOLDER}/{path} is a program of {program.graph.method!r}, wanted {method!r}")
-        stated = {shard.file: (shard.bytes, shard.sha256) for shard in program.shards}
-        if sorted(stated) != sorted(entry["shards"]):
-            problems.append(f"{MODEL_FOLDER}/{path} names the shards {sorted(stated)}, "
-                            f"{MODEL_RECEIPT} says {sorted(entry['shards'])} for {method}")
-        for shard, identity in sorted(stated.items()):
-            found = document["files"].get(shard)
-            if found is None or (found["bytes"], found["sha256"]) != identity:
-                problems.append(f"{MODEL_FOLDER}/{shard} is not the shard that {MODEL_FOLDER}/{path} was made for")
-    return problems
-
-
 def write_stamp(bundle: Path, stamp: Path) -> None:
     """Remembers size and modification time of every file, so that a later build sees cheaply that all still stand."""
     write_if_changed(stamp, dump_json({"schema": _STAMP_SCHEMA, "files": _states(bundle)}))
@@ -377,27 +236,3 @@ def _states(bundle: Path) -> dict[str, list[int]]:
             status = path.lstat()
             states[path.relative_to(bundle).as_posix()] = [status.st_size, status.st_mtime_ns]
     return states
-
-
-def verify_or_raise(bundle: Path) -> str:
-    """One line about a bundle that holds what it claims. Raises VerifyError with every problem otherwise."""
-    if problems := verify(bundle):
-        raise VerifyError(f"{bundle} is not what it claims:\n  " + "\n  ".join(problems))
-    files = manifests.parse((bundle / NAME).read_bytes()).files
-    return (f"{bundle}: {len(files)} files, {sum(entry.bytes for entry in files.values()):,} bytes, all as claimed; "
-            f"bundle sha256 {sha256_file(bundle / NAME)}")
-
-
-def main_verify(argv: list[str]) -> int:
-    """`python -m gemma4web verify BUNDLE`: 0 when every claim holds, else the exit code of the error printed."""
-    if len(argv) != 1 or argv[0] in ("-h", "--help"):
-        print("usage: python -m gemma4web verify BUNDLE\n\nRecomputes every claim of a staged bundle.",
-              file=sys.stdout if argv in (["-h"], ["--help"]) else sys.stderr)
-        return 0 if argv in (["-h"], ["--help"]) else UsageError.exit_code
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            print(verify_or_raise(Path(argv[0])))
-        except Gemma4WebError as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            return error.exit_code
-    return 0

@@ -33,11 +33,11 @@ def _stage(target, source, env):
 
 
 def _verify(target, source, env):
-    from gemma4web import staging
+    from gemma4web import verification
     stamp = Path(source[1].abspath)
     try:
-        print(staging.verify_or_raise(Path(source[0].abspath).parent))
-    except staging.VerifyError:
+        print(verification.verify_or_raise(Path(source[0].abspath).parent))
+    except verification.VerifyError:
         stamp.unlink(missing_ok=True)  # so that the remedy, staging again, is not skipped as up to date
         raise
 
@@ -65,7 +65,7 @@ def bundle_target(env, receipt, made):
     bundle = literal(f"build/{name}")
     staged = mine.Command([f"{bundle}/manifest.json", f"{bundle}.stamp.json"], [*receipt, exported, *made],
                           action(_stage, f"staging {bundle}", ["HOST", "MODEL_FOLDER"]))
-    Depends(staged, modules(env, "staging", "manifest", "receipts"))
+    Depends(staged, modules(env, "staging", "verification", "manifest", "receipts"))
     Precious(staged)
     Clean(staged, [Entry(path) for path in owned(env)])
     from gemma4web.staging import is_untouched

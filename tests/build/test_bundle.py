@@ -20,7 +20,7 @@ EVERY_FILE = (
 )
 
 
-VERIFY = "from pathlib import Path; from gemma4web.staging import verify; print(*verify(Path('build/bundle')), sep='\\n')"
+VERIFY = "from pathlib import Path; from gemma4web.verification import verify; print(*verify(Path('build/bundle')), sep='\\n')"
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gemma4web import receipts
+from gemma4web import receipts, staging
 from gemma4web.files import write_atomic
-from gemma4web.manifest import encode
+from gemma4web.manifest import Manifest, encode
 from gemma4web.variants import VARIANTS
 
 PROVIDER = {"kind": "webgpu_port", "sha256": "ab" * 32}
@@ -110,6 +110,10 @@ def copy_checkout(checkout: Checkout, root: Path) -> Checkout:
     """The same checkout in another folder; nothing in it knows where it lies."""
     shutil.copytree(checkout.root, root)
     return Checkout(root=root)
+
+
+def stage(checkout: Checkout, **options: Any) -> Manifest:
+    return staging.stage(checkout.root, checkout.receipt, checkout.model, checkout.bundle, **options)
 
 
 def make_model(folder: Path) -> None:
