@@ -152,6 +152,7 @@ WGPUStatus wgpuAdapterGetLimits(WGPUAdapter, WGPULimits* limits) {
 }
 WGPUStatus wgpuAdapterGetInfo(WGPUAdapter, WGPUAdapterInfo* info) {
   *info = {};
+  info->adapterType = Fake().software ? WGPUAdapterType_CPU : WGPUAdapterType_DiscreteGPU;
   return WGPUStatus_Success;
 }
 void wgpuAdapterInfoFreeMembers(WGPUAdapterInfo) {}
@@ -332,7 +333,10 @@ void wgpuQueueSubmit(WGPUQueue, size_t count, const WGPUCommandBuffer* buffers) 
   }
 }
 WGPUFuture wgpuQueueOnSubmittedWorkDone(WGPUQueue, WGPUQueueWorkDoneCallbackInfo info) {
-  return Later([info] { info.callback(WGPUQueueWorkDoneStatus_Success, {}, info.userdata1, info.userdata2); });
+  return Later([info] {
+    const auto status = Fake().fail_work ? WGPUQueueWorkDoneStatus_Error : WGPUQueueWorkDoneStatus_Success;
+    info.callback(status, {}, info.userdata1, info.userdata2);
+  });
 }
 void wgpuQueueRelease(WGPUQueue queue) { Drop(queue); }
 

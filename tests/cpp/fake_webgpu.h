@@ -35,6 +35,8 @@ struct FakeGpu {
   std::vector<FakeDispatch> dispatches;                  // every dispatch submitted
   std::vector<std::string> validation_errors;            // what a device would have refused
   int32_t fail_buffer = -1;                              // this many buffers succeed, the next is out of memory
+  bool fail_work = false;                                // waiting for submitted work fails
+  bool software = false;                                 // the adapter is a CPU
   std::string fail_pipeline;                             // the kernel that does not compile
   std::function<void(const FakeDispatch&)> on_dispatch;  // stands in for the shader, when the commands are submitted
   uint64_t max_buffer_bytes = uint64_t{1} << 30;

@@ -3,6 +3,7 @@
 #include "decode/session.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "check.h"
@@ -38,6 +39,10 @@ class Recorder final : public decode::EventSink {
     events.push_back({"tokens", request, {}, {tokens.begin(), tokens.end()}});
     if (on_tokens) on_tokens();
   }
+  void Progress(uint32_t request, uint32_t rows, uint32_t total) override {
+    progress.push_back({request, rows, total});
+    if (on_progress) on_progress();
+  }
   void Data(uint32_t request, std::span<const uint8_t> bytes) override {
     events.push_back({"data", request, Text(bytes.size()), {}});
   }
@@ -47,6 +52,8 @@ class Recorder final : public decode::EventSink {
 
   std::vector<Event> events;
   std::function<void()> on_tokens;
+  std::vector<std::array<uint32_t, 3>> progress;  // request, rows, total
+  std::function<void()> on_progress;
 };
 
 int32_t* Words(const std::shared_ptr<test::FakeBuffer>& buffer) { return reinterpret_cast<int32_t*>(buffer->bytes.data()); }
@@ -59,6 +66,7 @@ struct Machine {
   std::vector<uint32_t> accepts = {0};   // right drafts of round i, repeated
   uint32_t rounds = 0;                   // played so far, those past an ending too
   std::function<void()> after;           // may falsify outputs
+  std::vector<int32_t> passes;           // where each pass handed to the GPU began, those without a commit too
   std::vector<int32_t> first_positions;  // of every pass that ended in a commit
 
   int32_t Next(int32_t token) const { return static_cast<int32_t>((static_cast<uint32_t>(token) * 7 + 5) % vocab); }
@@ -71,6 +79,7 @@ struct Machine {
   }
 
   void Play(const FakeDispatch& dispatch) {
+    if (const int32_t first = Words("positions")[0]; passes.empty() || passes.back() != first) passes.push_back(first);
     if (dispatch.kernel == "commit_step") PlayStep(dispatch);
     if (dispatch.kernel == "commit_round") PlayRound(dispatch);
   }
@@ -408,6 +417,99 @@ GEMMA4_TEST(SessionCancels) {
   stand.recorder.on_tokens = nullptr;
   CHECK_OK(stand.Generate({1, 2}, 4));
   CHECK_EQ(stand.tokens.size(), size_t{4});
+}
+
+// The micro model's chunks have 8 rows. Two are on a GPU at once, on a software adapter one; the host is told of each
+// but the last.
+GEMMA4_TEST(SessionHandsOverAPromptChunkByChunk) {
+  for (const bool software : {false, true}) {
+    Stand stand;
+    Fake().software = software;
+    stand.Ready();
+    const std::vector<int32_t> ids(29, 2);
+    CHECK_OK(stand.session->Generate(1, ids, 3, {}));
+    CHECK(stand.machine.passes == (software ? std::vector<int32_t>{0} : std::vector<int32_t>{0, 8}));
+    Pump();
+    CHECK(stand.recorder.progress == (std::vector<std::array<uint32_t, 3>>{{1, 8, 29}, {1, 16, 29}, {1, 24, 29}}));
+    CHECK_EQ(stand.recorder.events.back().kind, "done");
+    CHECK(std::vector<int32_t>(stand.machine.passes.begin(), stand.machine.passes.begin() + 4) ==
+          (std::vector<int32_t>{0, 8, 16, 24}));
+  }
+}
+
+// A cancel between the chunks of a prompt: no further one is handed over, nothing is emitted or counted, and the session
+// is as it was.
+GEMMA4_TEST(SessionCancelsAPrefill) {
+  for (const bool software : {false, true}) {
+    Stand stand;
+    Fake().software = software;
+    stand.Ready();
+    stand.machine.accepts = {1, 2, 0};
+    std::vector<int32_t> ids(21, 1);
+    ids.back() = 2;
+    stand.recorder.on_progress = [&] { stand.session->Cancel(); };
+    CHECK_OK(stand.Generate(ids, 9));
+    CHECK(stand.DoneHas("\"finish\":\"cancelled\""));
+    CHECK(stand.machine.passes == (software ? std::vector<int32_t>{0} : std::vector<int32_t>{0, 8}));
+    CHECK_EQ(stand.recorder.progress.size(), size_t{1});
+    CHECK(stand.tokens.empty());
+    CHECK_EQ(stand.session->counters().emitted, 0u);
+    CHECK_REFUSED(stand.Step(2, 21), "prefill");
+    stand.recorder.on_progress = nullptr;
+    CHECK_OK(stand.Generate(ids, 9));
+    CHECK(stand.tokens == stand.machine.Chain(2, 9));
+    CheckCounters(stand, 9);
+  }
+}
+
+// The same before the first chunk has ended, and too late to stop anything.
+GEMMA4_TEST(SessionCancelsAPrefillAtAnyTime) {
+  Stand stand;
+  stand.Ready();
+  const std::vector<int32_t> ids(21, 2);
+  CHECK_OK(stand.session->Generate(1, ids, 9, {}));
+  stand.session->Cancel();
+  stand.session->Cancel();
+  Pump();
+  CHECK(stand.recorder.events.back().text.find("cancelled") != std::string::npos);
+  CHECK(stand.machine.passes == (std::vector<int32_t>{0, 8}));
+  const std::vector<int32_t> two_chunks(16, 2);
+  CHECK_OK(stand.session->Generate(2, two_chunks, 9, {}));
+  stand.session->Cancel();
+  Pump();
+  CHECK(stand.recorder.events.back().text.find("cancelled") != std::string::npos);
+  CHECK_OK(stand.Generate(ids, 9));
+  CHECK(stand.tokens == stand.machine.Chain(2, 9));
+}
+
+// A prefill of its own is cancelled by what waits for it, and says so.
+GEMMA4_TEST(SessionResetsInTheMiddleOfAPrefill) {
+  Stand stand;
+  stand.Ready();
+  const std::vector<int32_t> ids(29, 2);
+  CHECK_OK(stand.session->Prefill(1, ids, 0));
+  stand.recorder.events.clear();
+  CHECK_OK(stand.session->Reset(2));
+  Pump();
+  CHECK_EQ(stand.recorder.events.size(), size_t{2});
+  CHECK_EQ(stand.recorder.events[0].kind, "failed");
+  CHECK(stand.recorder.events[0].text.find("begin again at position 0") != std::string::npos);
+  CHECK_EQ(stand.recorder.events[1].kind, "done");
+  CHECK_OK(stand.Prefill(ids, 0));
+  CHECK(stand.DoneHas(Text("\"tokens\":[", stand.machine.Next(2), "]")));
+}
+
+// A chunk that fails ends the request once, when nothing of it is on the GPU any more.
+GEMMA4_TEST(SessionFailsWhenAChunkFails) {
+  Stand stand;
+  stand.Ready();
+  stand.recorder.on_progress = [] { Fake().fail_work = true; };
+  CHECK_REFUSED(stand.Generate(std::vector<int32_t>(60, 2), 9), "gpu_error", "waiting for the GPU failed");
+  stand.recorder.on_progress = nullptr;
+  Fake().fail_work = false;
+  CHECK_REFUSED(stand.Generate({1, 2}, 3), "reset or load again");
+  CHECK_OK(stand.Reset());
+  CHECK_OK(stand.Generate({1, 2}, 3));
 }
 
 GEMMA4_TEST(SessionRefusesBadRequests) {

@@ -28,7 +28,7 @@ using gemma4::Result;
 using gemma4::Status;
 using gemma4::decode::Session;
 
-enum EventKind : uint32_t { kDone = 1, kFailed = 2, kTokens = 3, kDeviceLost = 4, kData = 5 };
+enum EventKind : uint32_t { kDone = 1, kFailed = 2, kTokens = 3, kDeviceLost = 4, kData = 5, kProgress = 6 };
 
 class Events final : public gemma4::decode::EventSink {
  public:
@@ -46,6 +46,10 @@ class Events final : public gemma4::decode::EventSink {
   }
   void Tokens(uint32_t request, std::span<const int32_t> tokens) override {
     Send(request, kTokens, tokens.data(), tokens.size_bytes());
+  }
+  void Progress(uint32_t request, uint32_t rows, uint32_t total) override {
+    const uint32_t pair[] = {rows, total};
+    Send(request, kProgress, pair, sizeof(pair));
   }
   void Data(uint32_t request, std::span<const uint8_t> bytes) override {
     Send(request, kData, bytes.data(), bytes.size());

@@ -93,28 +93,82 @@ Status Decoder::SubmitPass(Phase phase, uint32_t rows, bool last, Slot* slot) {
   last_phase_ = phase;
   last_rows_ = rows;
   if (!last) return {};
-  slot->round = phase == Phase::kRound;
-  slot->arrived = false;
-  ++issued_;
   slot->readback->Map(sizeof(RoundOutput), [this, slot](Result<std::span<const uint8_t>> bytes) {
     Arrived(*slot, std::move(bytes));
   });
   return {};
 }
 
-Status Decoder::EnqueuePrefill(std::span<const int32_t> ids) {
+// The slot of the next pass, which counts as issued from here on: its answer may come inside the call that asks for it.
+Decoder::Slot& Decoder::Issue(bool round, uint32_t rows) {
+  Slot& slot = slots_[issued_++ % kPassesInFlight];
+  slot.round = round;
+  slot.rows = rows;
+  slot.arrived = false;
+  return slot;
+}
+
+Status Decoder::EnqueuePrefill(std::span<const int32_t> ids, RowsCallback on_rows) {
   if (in_flight() != 0 || ids.empty()) return Internal("a prefill was enqueued behind other passes or without tokens");
   failed_ = false;
-  const uint32_t chunk = model_.header().prefill_rows;
-  Slot& slot = slots_[issued_ % kPassesInFlight];
-  slot.rows = static_cast<uint32_t>(ids.size());
-  for (uint32_t start = 0; start < ids.size(); start += chunk) {
-    const auto part = ids.subspan(start, std::min<size_t>(chunk, ids.size() - start));
-    GEMMA4_RETURN_IF_ERROR(WriteChunk(part, length_ + start));
-    const bool last = start + part.size() == ids.size();
-    GEMMA4_RETURN_IF_ERROR(SubmitPass(Phase::kAlways, static_cast<uint32_t>(part.size()), last, &slot));
+  prefill_ = Prefill();
+  prefill_.ids.assign(ids.begin(), ids.end());
+  prefill_.on_rows = std::move(on_rows);
+  Issue(false, static_cast<uint32_t>(ids.size()));
+  if (Status status = SubmitChunk(); !status.ok()) {
+    --issued_;
+    return status;
   }
+  SubmitChunks();
   return {};
+}
+
+Status Decoder::SubmitChunk() {
+  const std::span<const int32_t> ids = prefill_.ids;
+  const uint32_t start = prefill_.sent;
+  const auto part = ids.subspan(start, std::min<size_t>(model_.header().prefill_rows, ids.size() - start));
+  const bool last = start + part.size() == ids.size();
+  GEMMA4_RETURN_IF_ERROR(WriteChunk(part, length_ + start));
+  prefill_.sent += static_cast<uint32_t>(part.size());
+  if (!last) ++prefill_.chunks;
+  const uint64_t pass = issued_;
+  GEMMA4_RETURN_IF_ERROR(SubmitPass(Phase::kAlways, static_cast<uint32_t>(part.size()), last,
+                                    &slots_[(pass - 1) % kPassesInFlight]));
+  if (last) return {};
+  context_.WhenDone([this, alive = alive_, pass, rows = prefill_.sent](Status status) {
+    if (*alive && delivered_ < pass) ChunkDone(std::move(status), rows);
+  });
+  return {};
+}
+
+// As many chunks as may be on the GPU. A software adapter has no idle time to fill, and its chunks take long.
+void Decoder::SubmitChunks() {
+  const uint32_t room = context_.adapter().software ? 1 : kPassesInFlight;
+  while (prefill_.stopped.ok() && prefill_.sent < prefill_.ids.size() && prefill_.chunks < room) {
+    const uint32_t before = prefill_.chunks;
+    if (Status status = SubmitChunk(); !status.ok()) {
+      prefill_.chunks = before;
+      prefill_.stopped = std::move(status);
+    }
+  }
+  if (prefill_.stopped.ok() || prefill_.chunks > 0) return;
+  Slot& slot = slots_[(issued_ - 1) % kPassesInFlight];
+  slot.status = prefill_.stopped;
+  slot.arrived = true;
+  Deliver();
+}
+
+void Decoder::ChunkDone(Status status, uint32_t rows) {
+  --prefill_.chunks;
+  if (!status.ok() && prefill_.sent < prefill_.ids.size()) prefill_.stopped = std::move(status);
+  const std::shared_ptr<bool> alive = alive_;
+  if (prefill_.stopped.ok()) prefill_.on_rows(rows);
+  if (*alive) SubmitChunks();
+}
+
+void Decoder::StopPrefill() {
+  if (in_flight() == 0 || prefill_.sent == prefill_.ids.size() || !prefill_.stopped.ok()) return;
+  prefill_.stopped = Status(Code::kCancelled, "the prefill was stopped before its end; begin again at position 0");
 }
 
 Status Decoder::EnqueueStep() {
@@ -122,9 +176,10 @@ Status Decoder::EnqueueStep() {
   const bool mtp = model_.header().mtp();
   if (mtp && in_flight() == 0) GEMMA4_RETURN_IF_ERROR(CheckDonorLength(length_, model_.header().context + kDrafts));
   if (!StepFits()) return LimitExceeded(Text("the context of ", model_.header().context, " positions is full"));
-  Slot& slot = slots_[issued_ % kPassesInFlight];
-  slot.rows = 1;
-  return SubmitPass(mtp ? Phase::kRound : Phase::kAlways, mtp ? kRoundRows : 1, true, &slot);
+  Slot& slot = Issue(mtp, 1);
+  Status status = SubmitPass(mtp ? Phase::kRound : Phase::kAlways, mtp ? kRoundRows : 1, true, &slot);
+  if (!status.ok()) --issued_;
+  return status;
 }
 
 void Decoder::Arrived(Slot& slot, Result<std::span<const uint8_t>> bytes) {

@@ -27,6 +27,8 @@ class EventSink {
   virtual void Done(uint32_t request, std::string_view json) = 0;
   virtual void Failed(uint32_t request, const Status& status) = 0;
   virtual void Tokens(uint32_t request, std::span<const int32_t> tokens) = 0;
+  // Of a prompt that runs in several chunks: its rows that have run so far, and all of them.
+  virtual void Progress(uint32_t request, uint32_t rows, uint32_t total) = 0;
   virtual void Data(uint32_t request, std::span<const uint8_t> bytes) = 0;
   virtual void Lost(std::string_view reason, std::string_view message) = 0;
 };
@@ -66,6 +68,7 @@ class Session {
   Status BeginShard(uint32_t shard);
   Status WriteShard(uint32_t shard, std::span<const uint8_t> slice);
   Status EndShard(uint32_t shard, std::string_view sha256_hex);
+  // Ends what runs as soon as it can: a generation with finish "cancelled", a prefill as failed (kCancelled).
   void Cancel();
 
   const Counters& counters() const { return counters_; }
@@ -96,6 +99,7 @@ class Session {
   void OnGeneratedPass(Result<Pass> pass);
   void EnqueueWhatFits();
   void EndGeneration();
+  Decoder::RowsCallback TellProgress(size_t total);
   Status RunSingle(const std::function<Status()>& enqueue);
 
   gpu::ObjectCounter& counter_;

@@ -52,7 +52,7 @@ Status Session::Generate(uint32_t request, std::span<const int32_t> ids, uint32_
   decoder_->OnPass([this, epoch = epoch_](Result<Pass> pass) {
     if (request_ && epoch_ == epoch) OnGeneratedPass(std::move(pass));
   });
-  if (Status status = decoder_->EnqueuePrefill(ids); !status.ok()) {
+  if (Status status = decoder_->EnqueuePrefill(ids, TellProgress(ids.size())); !status.ok()) {
     LatchIfGpu(status);
     EndRequest();
     return status;
@@ -60,9 +60,16 @@ Status Session::Generate(uint32_t request, std::span<const int32_t> ids, uint32_
   return {};
 }
 
+Decoder::RowsCallback Session::TellProgress(size_t total) {
+  return [this, epoch = epoch_, total](uint32_t rows) {
+    if (request_ && epoch_ == epoch) events_.Progress(*request_, rows, static_cast<uint32_t>(total));
+  };
+}
+
 void Session::OnGeneratedPass(Result<Pass> pass) {
   if (!pass.ok()) {
-    if (generation_failure_.ok()) generation_failure_ = pass.status();
+    const bool stopped = pass.status().code() == Code::kCancelled;  // a prefill, by Cancel
+    if (generation_failure_.ok() && !stopped) generation_failure_ = pass.status();
   } else if (!generation_->ended() && generation_failure_.ok()) {
     const std::span<const int32_t> tokens = generation_->Take(*pass);
     counters_ = generation_->counters();
@@ -126,7 +133,7 @@ Status Session::Prefill(uint32_t request, std::span<const int32_t> ids, uint32_t
   GEMMA4_RETURN_IF_ERROR(CheckPrompt(ids, position, header.context, header.vocab));
   GEMMA4_RETURN_IF_ERROR(Begin(request, "prefill"));
   if (!continues_) StartDecoding();
-  return RunSingle([this, ids] { return decoder_->EnqueuePrefill(ids); });
+  return RunSingle([this, ids] { return decoder_->EnqueuePrefill(ids, TellProgress(ids.size())); });
 }
 
 Status Session::Step(uint32_t request, int32_t token, uint32_t position) {
@@ -161,6 +168,7 @@ Status Session::Read(uint32_t request, std::string_view tensor_name) {
 
 void Session::Cancel() {
   if (generation_) generation_->Cancel();
+  if (request_ && decoder_ != nullptr) decoder_->StopPrefill();
 }
 
 }  // namespace gemma4::decode

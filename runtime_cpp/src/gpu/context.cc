@@ -262,7 +262,7 @@ void Context::PopAllocationScope(std::string what) {
   wgpuDevicePopErrorScope(device_.get(), info);
 }
 
-void Context::Settle(StatusCallback done) {
+void Context::WhenDone(StatusCallback done) {
   struct Closure {
     std::shared_ptr<State> state;
     StatusCallback done;
@@ -277,13 +277,18 @@ void Context::Settle(StatusCallback done) {
     if (status != WGPUQueueWorkDoneStatus_Success) {
       state.Store({Code::kGpuError, Text("waiting for the GPU failed: ", FromView(message))});
     }
-    auto finish = [done = std::move(closure.done), state = closure.state]() {
-      if (!state->closing) done(state->error);
-    };
-    if (state.unanswered == 0) return finish();
-    state.on_answered.push_back(std::move(finish));
+    closure.done(state.error);
   };
   wgpuQueueOnSubmittedWorkDone(queue_.get(), info);
+}
+
+void Context::Settle(StatusCallback done) {
+  WhenDone([state = state_, done = std::move(done)](Status status) {
+    if (state->unanswered == 0) return done(std::move(status));
+    state->on_answered.push_back([state, done]() {
+      if (!state->closing) done(state->error);
+    });
+  });
 }
 
 }  // namespace gemma4::gpu

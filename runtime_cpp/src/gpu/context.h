@@ -83,8 +83,10 @@ class Context {
   // Bindings in the kernel's order (params last). Checks count, alignment, range, limits and usage.
   Result<BindGroup> CreateBindGroup(std::string_view label, const Pipeline& pipeline, std::span<const Binding> bindings);
 
-  // Calls done when all submitted work has ended and what it reports (error scopes, timestamps) has arrived, with
-  // status(). Not called when the Context is destroyed first; neither are Open and the reads.
+  // Calls done when all work submitted so far has ended, with status(). Not called when the Context is destroyed first;
+  // neither are Settle, Open and the reads.
+  void WhenDone(StatusCallback done);
+  // Likewise, when also what the work reports (error scopes, timestamps) has arrived.
   void Settle(StatusCallback done);
 
  private:
