@@ -25,6 +25,9 @@ NAME: Final = "manifest.json"
 RECEIPT_NAME: Final = "receipt.json"
 MODEL_FOLDER: Final = "model"
 RUNTIME_FOLDER: Final = "runtime"
+HOST_FILES: Final[dict[str, bytes]] = {
+    ".nojekyll": b"GitHub Pages drops files whose names begin with an underscore, unless this file exists.\n"}
+"""Files of every bundle that speak to a static host; the modules vendored for the page have such names."""
 
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Bytes = Annotated[int, msgspec.Meta(ge=0)]

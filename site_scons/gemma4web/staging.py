@@ -20,10 +20,19 @@ from typing import Any, Final
 from gemma4web import manifest as manifests
 from gemma4web.errors import Gemma4WebError, PublishError, UsageError
 from gemma4web.files import dump_json, load_json, write_if_changed
-from gemma4web.manifest import HOSTS, MODEL_FOLDER, NAME, RECEIPT_NAME, RUNTIME_FOLDER, FileIdentity, Manifest
+from gemma4web.manifest import (
+    HOST_FILES,
+    HOSTS,
+    MODEL_FOLDER,
+    NAME,
+    RECEIPT_NAME,
+    RUNTIME_FOLDER,
+    FileIdentity,
+    Manifest,
+)
 from gemma4web.receipts import Receipt, identify, link_of, read_receipt
 from gemma4web.variants import VARIANTS
-from gemma4web.verification import MODEL_RECEIPT, read_model_receipt, verify
+from gemma4web.verification import MODEL_RECEIPT, host_identities, read_model_receipt, verify
 
 _BLOCK_BYTES: Final = 4 << 20
 _STAMP_SCHEMA: Final = 1
@@ -68,6 +77,8 @@ def stage(root: Path, receipt_path: Path, model: Path, bundle: Path, *, host: st
                 _copy(copy, staging)
                 if report is not None and copy.identity.bytes >= _BLOCK_BYTES:
                     report(f"staged {copy.path} ({copy.identity.bytes / 1e6:.0f} MB)")
+            for name, data in HOST_FILES.items():
+                _write_new(staging / name, data)
             manifest = _manifest(receipt, document, copies)
             _write_new(staging / NAME, manifests.encode(manifest))
             if problems := verify(staging):
@@ -152,8 +163,8 @@ def _model_copies(model: Path) -> tuple[dict[str, Any], list[_Copy]]:
 def _refuse_faults(copies: Iterable[_Copy], host: manifests.HostLimits) -> None:
     """Path and size rules, before a byte is written."""
     copies = list(copies)
-    faults = manifests.path_faults([*(copy.path for copy in copies), NAME])
-    faults += manifests.host_faults({copy.path: copy.identity for copy in copies}, host)
+    faults = manifests.path_faults([*(copy.path for copy in copies), *HOST_FILES, NAME])
+    faults += manifests.host_faults({copy.path: copy.identity for copy in copies} | host_identities(), host)
     if faults:
         raise PublishError("these files cannot be published:\n  " + "\n  ".join(faults),
                            advice="rename them, or export with smaller shards")
@@ -194,7 +205,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _manifest(receipt: Receipt, model: dict[str, Any], copies: list[_Copy]) -> Manifest:
-    files = {copy.path: copy.identity for copy in copies}
+    files = {copy.path: copy.identity for copy in copies} | host_identities()
     variants: dict[str, manifests.Module] = {}
     for variant in VARIANTS:
         link = link_of(receipt, variant.name)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gemma4web import manifest as manifests
 from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
-from gemma4web.files import sha256_file
-from gemma4web.manifest import MODEL_FOLDER, NAME, RECEIPT_NAME, FileIdentity, Manifest
+from gemma4web.files import sha256_bytes, sha256_file
+from gemma4web.manifest import HOST_FILES, MODEL_FOLDER, NAME, RECEIPT_NAME, FileIdentity, Manifest
 from gemma4web.receipts import Receipt, identify, link_of, parse_receipt
 from gemma4web.variants import VARIANTS
 
@@ -46,6 +46,11 @@ def _is_identity(entry: object) -> bool:
     return (isinstance(entry, dict) and set(entry) == {"bytes", "sha256"} and type(entry["bytes"]) is int
             and entry["bytes"] >= 0 and isinstance(entry["sha256"], str) and len(entry["sha256"]) == 64
             and not set(entry["sha256"]) - set("0123456789abcdef"))
+
+
+def host_identities() -> dict[str, FileIdentity]:
+    """What the files that speak to a static host have to be."""
+    return {name: FileIdentity(bytes=len(data), sha256=sha256_bytes(data)) for name, data in HOST_FILES.items()}
 
 
 def verify(bundle: Path) -> list[str]:
@@ -111,7 +116,9 @@ def _receipt_problems(manifest: Manifest, receipt: Receipt) -> list[str]:
         problems.append(f"{NAME}: the toolchain is not the one in {RECEIPT_NAME}")
     problems += [f"{path} is not the file that {RECEIPT_NAME} says was built"
                  for path, wanted in sorted(expected.items()) if manifest.files.get(path) != wanted]
-    accounted = {*expected, RECEIPT_NAME}
+    problems += [f"{path} is not the file that every bundle holds for static hosts"
+                 for path, wanted in host_identities().items() if manifest.files.get(path) != wanted]
+    accounted = {*expected, *HOST_FILES, RECEIPT_NAME}
     problems += [f"{path} comes neither from {RECEIPT_NAME} nor from the model" for path in sorted(manifest.files)
                  if path not in accounted and not path.startswith(f"{MODEL_FOLDER}/")]
     return problems

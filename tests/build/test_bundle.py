@@ -14,7 +14,7 @@ import pytest
 from tiny_project import Project
 
 EVERY_FILE = (
-    "index.html", "run.html", "app.js", "vendor/pkg/a.js", "receipt.json",
+    ".nojekyll", "index.html", "run.html", "app.js", "vendor/pkg/a.js", "receipt.json",
     "runtime/gemma4.js", "runtime/gemma4.wasm", "runtime/gemma4_mtp_profile.js", "runtime/gemma4_mtp_profile.wasm",
     "model/model.json", "model/source.json", "model/k2_round.g4p", "model/target-00001-of-00001.safetensors",
 )

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_case import Checkout, stage, write_model_receipt
+from bundle_case import Checkout, put, stage, write_model_receipt
 
 from gemma4web import staging, verification
 from gemma4web.errors import PublishError, RecordError, UsageError
 from gemma4web.files import sha256_file
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -165,7 +167,7 @@ def failing_write(monkeypatch: pytest.MonkeyPatch, nth: int, error: BaseExceptio
         monkeypatch.setattr(staging, name, lambda *arguments, real=real: count(*arguments, real=real))
 
 
-STEPS = 3 + 8 + 1 + 6 + 2  # page, runtime, receipt, model, manifest and swap
+STEPS = 3 + 8 + 1 + 6 + 1 + 2  # page, runtime, receipt, model, word to the host, manifest and swap
 
 
 @pytest.mark.parametrize("nth", range(1, STEPS + 1))
@@ -251,6 +253,20 @@ def test_host_limits_are_checked_before_writing(checkout: Checkout) -> None:
     with pytest.raises(PublishError, match=r"big\.bin has 27262976 bytes, cloudflare-pages serves at most"):
         stage(checkout, host="cloudflare-pages")
     assert not checkout.bundle.exists()
+
+
+def test_every_bundle_can_go_to_github_pages(staged: Checkout) -> None:
+    """P48: the vendored modules have names with `_`, which GitHub Pages drops unless `.nojekyll` is there."""
+    vendored = [entry["as"] for entry in json.loads((CHECKOUT / "web/vendor.json").read_bytes())["files"]]
+    assert any("/_" in name for name in vendored), "the case that this test is about"
+    for name in vendored:
+        put(staged.root, f"web/{name}", f"bytes of {name}")
+    staged.write_receipt()
+    for host in ("github-pages", "any"):
+        manifest = stage(staged, host=host)
+        assert {".nojekyll", *vendored} <= set(manifest.files)
+        assert (staged.bundle / ".nojekyll").is_file()
+        assert verification.verify(staged.bundle) == []
 
 
 def test_unpublishable_names_are_refused(checkout: Checkout) -> None:

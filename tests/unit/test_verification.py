@@ -92,6 +92,18 @@ def test_listed_stranger_is_found(staged: Checkout) -> None:
     assert verification.verify(staged.bundle) == ["stranger.js comes neither from receipt.json nor from the model"]
 
 
+def test_a_bundle_without_its_word_to_the_host_is_found(staged: Checkout) -> None:
+    """B2, P48: `.nojekyll` is a file as any other: listed, hashed, and what it has to be."""
+    (staged.bundle / ".nojekyll").write_bytes(b"x")
+    assert verification.verify(staged.bundle)[0].startswith(".nojekyll differs: 1 bytes")
+    rewrite_manifest(staged.bundle, lambda d: None)
+    assert verification.verify(staged.bundle) == [".nojekyll is not the file that every bundle holds for static hosts"]
+    (staged.bundle / ".nojekyll").unlink()
+    assert verification.verify(staged.bundle)[0] == ".nojekyll is missing"
+    rewrite_manifest(staged.bundle, lambda d: d["files"].pop(".nojekyll"))
+    assert verification.verify(staged.bundle) == [".nojekyll is not the file that every bundle holds for static hosts"]
+
+
 def test_edited_receipt_is_found(staged: Checkout) -> None:
     path = staged.bundle / "receipt.json"
     document = json.loads(path.read_bytes())
