@@ -25,6 +25,9 @@ _PROMPTS_ADVICE: Final = 'a prompt file is a list of {"id": ..., "tokens": [...]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+"""The runtime's ids are i32: a larger one would become another token on the way."""
+NewTokens = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class Browser(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,8 +94,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Exactly one of ``tokens`` and ``text`` is given."""
 
     id: Name
-    max_new_tokens: Positive
-    tokens: list[Count] | None = None
+    max_new_tokens: NewTokens
+    tokens: list[TokenId] | None = None
     text: str | None = None
 
 
@@ -199,7 +202,7 @@ def read_prompts(path: Path) -> PromptList:
 
 
 def parse_prompts(data: bytes, name: str) -> PromptList:
-    """Checks a prompt list: ids unique, tokens or text but not both, at least one new token."""
+    """Checks a prompt list: ids unique, tokens or text but not both, 1 to 1,000,000 new tokens."""
     try:
         document = strict_json(data, name)
     except RecordError as error:

@@ -134,6 +134,11 @@ def test_prompts_carry_the_hash_of_their_bytes() -> None:
     ('[{"id": "a", "tokens": [1], "max_new_tokens": 0}]', "max_new_tokens"),
     ('[{"id": "a", "tokens": [1], "max_new_tokens": 1.5}]', "max_new_tokens"),
     ('[{"id": "a", "tokens": [1], "max_new_tokens": true}]', "max_new_tokens"),
+    ('[{"id": "a", "tokens": [1], "max_new_tokens": 1000001}]', r"entry 1: .*<= 1000000.*max_new_tokens"),
+    ('[{"id": "a", "tokens": [1], "max_new_tokens": 4294967297}]', r"entry 1: .*max_new_tokens"),
+    ('[{"id": "a", "tokens": [1], "max_new_tokens": 1}, {"id": "b", "tokens": [5, 2147483648], "max_new_tokens": 1}]',
+     r"entry 2: .*<= 2147483647.*tokens\[1\]"),
+    ('[{"id": "a", "tokens": [18446744073709551617], "max_new_tokens": 1}]', r"entry 1: .*tokens"),
     ('[{"id": "a", "max_new_tokens": 1}]', "neither of `tokens` and `text`"),
     ('[{"id": "a", "tokens": [1], "text": "x", "max_new_tokens": 1}]', "both of `tokens` and `text`"),
     ('[{"id": "a", "tokens": [], "max_new_tokens": 1}]', "is empty"),
@@ -148,6 +153,13 @@ def test_a_wrong_prompt_list_names_the_entry(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         parse_prompts(text.encode(), "p.json")
     assert "p.json" in str(caught.value)
+
+
+def test_the_largest_numbers_that_the_runtime_takes() -> None:
+    """R6: budget and ids are i32 in the page: the bounds themselves are met, and nothing wraps to a small number."""
+    data = b'[{"id": "a", "tokens": [0, 2147483647], "max_new_tokens": 1000000}]'
+    found, = parse_prompts(data, "p.json").prompts
+    assert (found.tokens, found.max_new_tokens) == ([0, 2147483647], 1_000_000)
 
 
 def test_a_missing_prompt_file_says_what_one_holds(tmp_path: Path) -> None:
