@@ -18,22 +18,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gemma4web.browser import (
-    RunOptions,
-    add_browser_options,
-    bundle_manifest,
-    check_mtp,
-    choose_variants,
-    console_of,
-    run_bundle,
-    run_options,
-    settings_of,
-)
+from gemma4web.browser import RunOptions, run_bundle
 from gemma4web.errors import UsageError
 from gemma4web.files import dump_json, write_atomic
 from gemma4web.manifest import Sha256
 from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run, read_prompts
 from gemma4web.report import template
+from gemma4web.run_command import (
+    add_browser_options,
+    bundle_manifest,
+    check_mtp,
+    choose_variants,
+    console_of,
+    run_options,
+    settings_of,
+)
 from gemma4web.summary import SOFTWARE_LABEL, adapter_line
 from gemma4web.variants import Variant
 

@@ -20,11 +20,12 @@ from tests.support.chrome import Chrome
 from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, flip, replace
 
 from gemma4web import browser as browser_module
-from gemma4web.browser import RunOptions, choose_variants, main, run_bundle, run_variant
+from gemma4web.browser import RunOptions, run_bundle, run_variant
 from gemma4web.chromium import Chromium, launch_flags, processes_of, runs_folder
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.record import Record, parse_prompts, read_record
+from gemma4web.run_command import choose_variants, main
 from gemma4web.serve import BundleHandler, BundleServer, serving
 
 pytestmark = pytest.mark.browser
@@ -184,7 +185,7 @@ def test_a_signal_leaves_nothing_behind(fake_bundle: Path, chromium: Chromium, t
     prompts.write_text(json.dumps([{"id": "hang", "tokens": [904], "max_new_tokens": 9}]))
     before = set(runs_folder().iterdir())
     process = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from gemma4web.browser import main; main(sys.argv[1:])",
+        [sys.executable, "-c", "import sys; from gemma4web.run_command import main; main(sys.argv[1:])",
          *command(fake_bundle, chromium, prompts, tmp_path / "out", "--variants", "plain-wall")],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None

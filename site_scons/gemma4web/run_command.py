@@ -1,0 +1,110 @@
+"""`scons run`, and what every command with a browser run shares: options, the bundle, the variants that it can run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from gemma4web import manifest
+from gemma4web.browser import DEADLINE_S, RunOptions, run_bundle
+from gemma4web.chromium import Chromium, launch_flags
+from gemma4web.errors import BrowserError, UsageError
+from gemma4web.record import Record, read_prompts, write_record
+from gemma4web.report import write_report
+from gemma4web.summary import compares_mtp, mtp_mismatches, print_summary
+from gemma4web.toolchain.model import load_browser
+from gemma4web.variants import VARIANTS, Variant
+
+
+def choose_variants(names: str | None) -> tuple[Variant, ...]:
+    """The variants of a comma list, all four for None. Raises UsageError for an unknown or repeated one."""
+    if names is None:
+        return VARIANTS
+    known = {variant.name: variant for variant in VARIANTS}
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    wrong = [name for name in chosen if name not in known]
+    if wrong or not chosen or len(set(chosen)) != len(chosen):
+        raise UsageError(f"variants {names!r} are not a list without repetition of {', '.join(known)}",
+                         advice="for example --variants plain-wall,mtp-wall")
+    return tuple(known[name] for name in chosen)
+
+
+def add_browser_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every command with a browser run has."""
+    parser.add_argument("--bundle", type=Path, default=Path("build/bundle"))
+    parser.add_argument("--prompts", type=Path, required=True,
+                        help='JSON list of {"id", "tokens" or "text", "max_new_tokens"}')
+    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
+    add_launch_options(parser)
+
+
+def add_launch_options(parser: argparse.ArgumentParser) -> None:
+    """Which Chromium, and how it is started."""
+    parser.add_argument("--browser", type=Path, help="a Chromium executable; default: the one that set-up found")
+    parser.add_argument("--browser-json", type=Path, default=Path("build/browser.json"), help=argparse.SUPPRESS)
+    parser.add_argument("--gpu", action="store_true", help="use the machine's GPU; a software adapter then fails the run")
+    parser.add_argument("--browser-flag", action="append", default=[], metavar="FLAG", help="one more flag for Chromium")
+
+
+def run_options(options: argparse.Namespace) -> RunOptions:
+    """Raises UsageError for a browser that is not there, ToolchainError when none is set up."""
+    if options.browser is None:
+        found = load_browser(options.browser_json)
+        chromium = Chromium(executable=found.executable, env=found.env)
+    elif options.browser.is_file():
+        chromium = Chromium(executable=options.browser.absolute())
+    else:
+        raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with BROWSER=")
+    return RunOptions(chromium=chromium, gpu=options.gpu, browser_flags=tuple(options.browser_flag),
+                      deadline_s=getattr(options, "deadline", DEADLINE_S))
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, str]:
+    """What a report says of how it was run."""
+    flags = launch_flags(gpu=options.gpu, extra=options.browser_flag)
+    return {"Adapter asked for": "the machine's GPU" if options.gpu else "software", "Browser flags": " ".join(flags)}
+
+
+def bundle_manifest(bundle: Path) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.to_builtins(manifest.parse((bundle / manifest.NAME).read_bytes()))
+    return document
+
+
+def console_of() -> Console:
+    """A terminal as it is; a file or pipe wide enough for the tables."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def check_mtp(record: Record, console: Console) -> None:
+    """Raises BrowserError when variants gave different tokens for one prompt (R12)."""
+    if mismatches := mtp_mismatches(record.runs):
+        raise BrowserError("MTP equals plain: NO\n  " + "\n  ".join(mismatches),
+                           advice="greedy tokens must not depend on the variant: this is a fault of the runtime")
+    if compares_mtp(record.runs):
+        console.print("MTP equals plain: yes, token for token", style="green")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`scons run`: generates with a staged bundle in headless Chromium, prints a table, writes a record and a report."""
+    parser = argparse.ArgumentParser(prog="gemma4web run", description=main.__doc__)
+    add_browser_options(parser)
+    parser.add_argument("--variants", help="comma list, default all four")
+    parser.add_argument("--record", type=Path, default=Path("build/records/run.json"))
+    parser.add_argument("--report", type=Path, default=Path("build/report/index.html"))
+    options = parser.parse_args(argv)
+    console = console_of()
+    record = run_bundle(options.bundle, read_prompts(options.prompts), choose_variants(options.variants),
+                        run_options(options), progress=lambda line: console.print(line, style="dim", markup=False))
+    print_summary(record, console)
+    check_mtp(record, console)
+    write_record(options.record, record)
+    write_report(options.report, record, manifest=bundle_manifest(options.bundle), settings=settings_of(options),
+                 record_name=options.record.name)
+    console.print(f"record {options.record}\nreport {options.report}", markup=False)
+    return 0
