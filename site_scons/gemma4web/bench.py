@@ -28,10 +28,10 @@ from gemma4web.run_command import (
     add_browser_options,
     bundle_manifest,
     check_mtp,
-    choose_variants,
     console_of,
     run_options,
     settings_of,
+    told_variants,
 )
 from gemma4web.summary import SOFTWARE_LABEL, adapter_line
 from gemma4web.variants import Variant
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`scons bench`: measures a staged bundle over a prompt set, cold and warm apart, and writes a record and a report."""
     parser = argparse.ArgumentParser(prog="gemma4web bench", description=main.__doc__)
     add_browser_options(parser)
-    parser.add_argument("--variants", default=DEFAULT_VARIANTS, help=f"comma list (default: {DEFAULT_VARIANTS})")
+    parser.add_argument("--variants", help=f"comma list (default: {DEFAULT_VARIANTS}, as far as the model has programs for them)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="sessions, each a fresh browser (default: 3)")
     parser.add_argument("--record", type=Path, default=Path("build/records/bench.json"))
     parser.add_argument("--report", type=Path, default=Path("build/report/bench.html"))
@@ -149,18 +149,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.repeats < 1:
         raise UsageError(f"--repeats {options.repeats} measures nothing", advice="use at least 1; 3 or more give a spread")
     console = console_of()
+    about = bundle_manifest(options.bundle)
+    variants = told_variants(options, DEFAULT_VARIANTS, about, console)
     sessions: list[Record] = []
 
     def check(record: Record) -> None:
         check_mtp(record, console)
         sessions.append(record)
 
-    bench = measure(options.bundle, read_prompts(options.prompts), choose_variants(options.variants), options.repeats,
-                    run_options(options), check=check,
+    bench = measure(options.bundle, read_prompts(options.prompts), variants, options.repeats, run_options(options), check=check,
                     progress=lambda line: console.print(line, style="dim", markup=False))
     print_bench(bench, adapter_line(sessions[0]), console)
     write_atomic(options.record, dump_json(msgspec.to_builtins(bench)))
-    write_atomic(options.report, render_bench(bench, manifest=bundle_manifest(options.bundle), settings=settings_of(options),
+    write_atomic(options.report, render_bench(bench, manifest=about, settings=settings_of(options),
                                               record_name=options.record.name))
     console.print(f"record {options.record}\nreport {options.report}", markup=False)
     return 0

@@ -93,6 +93,10 @@ class RunOptions:
     deadline_s: float = DEADLINE_S
 
 
+def no_bundle(bundle: Path) -> UsageError:
+    return UsageError(f"{bundle} is no staged bundle: it has no {manifest.NAME}", advice="stage one first: `scons bundle`")
+
+
 def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], options: RunOptions, *,
                progress: Callable[[str], None] = lambda _: None) -> Record:
     """Generates for every prompt on every variant and returns the record, which has been checked for contradictions.
@@ -100,7 +104,7 @@ def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], o
     Raises BrowserError with the message of whatever went wrong; Chromium and the server are gone in every case.
     """
     if not (bundle / manifest.NAME).is_file():
-        raise UsageError(f"{bundle} is no staged bundle: it has no {manifest.NAME}", advice="stage one first: `scons bundle`")
+        raise no_bundle(bundle)
     bundle_sha256 = sha256_file(bundle / manifest.NAME)
     flags = launch_flags(gpu=options.gpu, extra=options.browser_flags)
     with sigterm_as_exit(), serving(bundle) as server, launched(options.chromium, flags) as browser:

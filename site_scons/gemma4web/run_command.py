@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 
 from gemma4web import manifest
-from gemma4web.browser import DEADLINE_S, RunOptions, run_bundle
+from gemma4web.browser import DEADLINE_S, RunOptions, no_bundle, run_bundle
 from gemma4web.chromium import Chromium, launch_flags
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.record import Record, read_prompts, write_record
@@ -21,11 +21,11 @@ from gemma4web.summary import compares_mtp, mtp_mismatches, print_summary
 from gemma4web.toolchain.model import load_browser
 from gemma4web.variants import VARIANTS, Variant
 
+ALL_VARIANTS: Final = ",".join(variant.name for variant in VARIANTS)
 
-def choose_variants(names: str | None) -> tuple[Variant, ...]:
-    """The variants of a comma list, all four for None. Raises UsageError for an unknown or repeated one."""
-    if names is None:
-        return VARIANTS
+
+def choose_variants(names: str) -> tuple[Variant, ...]:
+    """The variants of a comma list. Raises UsageError for an unknown or repeated one."""
     known = {variant.name: variant for variant in VARIANTS}
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     wrong = [name for name in chosen if name not in known]
@@ -33,6 +33,25 @@ def choose_variants(names: str | None) -> tuple[Variant, ...]:
         raise UsageError(f"variants {names!r} are not a list without repetition of {', '.join(known)}",
                          advice="for example --variants plain-wall,mtp-wall")
     return tuple(known[name] for name in chosen)
+
+
+def bundle_variants(named: str | None, default: str, methods: Collection[str]) -> tuple[tuple[Variant, ...], str]:
+    """The variants to run of a model with these methods, and one line on what is left out, which may be empty.
+
+    Variants that nobody named are left out when the model lacks their program; one that was named is refused.
+    Raises UsageError.
+    """
+    wanted = choose_variants(default if named is None else named)
+    found = tuple(variant for variant in wanted if variant.method in methods)
+    if found == wanted:
+        return wanted, ""
+    lacking = [variant for variant in wanted if variant not in found]
+    fault = (f"{', '.join(variant.name for variant in lacking)} cannot run: the bundle's model has no program "
+             f"{lacking[0].method}, only {', '.join(sorted(methods))}")
+    if named is not None or not found:
+        raise UsageError(fault, advice="leave these variants out of --variants, or export the model with --assistant and "
+                                       "stage it again")
+    return found, f"{fault} (export with --assistant for it)"
 
 
 def add_browser_options(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +90,19 @@ def settings_of(options: argparse.Namespace) -> dict[str, str]:
     return {"Adapter asked for": "the machine's GPU" if options.gpu else "software", "Browser flags": " ".join(flags)}
 
 
+def told_variants(options: argparse.Namespace, default: str, about: dict[str, Any],
+                  console: Console) -> tuple[Variant, ...]:
+    """The variants of this run; says what is left out. Raises UsageError."""
+    variants, left_out = bundle_variants(options.variants, default, about["model"].get("methods", {}))
+    if left_out:
+        console.print(left_out, style="yellow", markup=False, soft_wrap=True)
+    return variants
+
+
 def bundle_manifest(bundle: Path) -> dict[str, Any]:
+    """What a staged bundle says of itself. Raises UsageError where there is none, RecordError and PublishError."""
+    if not (bundle / manifest.NAME).is_file():
+        raise no_bundle(bundle)
     document: dict[str, Any] = msgspec.to_builtins(manifest.parse((bundle / manifest.NAME).read_bytes()))
     return document
 
@@ -94,17 +125,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`scons run`: generates with a staged bundle in headless Chromium, prints a table, writes a record and a report."""
     parser = argparse.ArgumentParser(prog="gemma4web run", description=main.__doc__)
     add_browser_options(parser)
-    parser.add_argument("--variants", help="comma list, default all four")
+    parser.add_argument("--variants", help="comma list (default: all four that the model has a program for)")
     parser.add_argument("--record", type=Path, default=Path("build/records/run.json"))
     parser.add_argument("--report", type=Path, default=Path("build/report/index.html"))
     options = parser.parse_args(argv)
     console = console_of()
-    record = run_bundle(options.bundle, read_prompts(options.prompts), choose_variants(options.variants),
-                        run_options(options), progress=lambda line: console.print(line, style="dim", markup=False))
+    about = bundle_manifest(options.bundle)
+    variants = told_variants(options, ALL_VARIANTS, about, console)
+    record = run_bundle(options.bundle, read_prompts(options.prompts), variants, run_options(options),
+                        progress=lambda line: console.print(line, style="dim", markup=False))
     print_summary(record, console)
     check_mtp(record, console)
     write_record(options.record, record)
-    write_report(options.report, record, manifest=bundle_manifest(options.bundle), settings=settings_of(options),
+    write_report(options.report, record, manifest=about, settings=settings_of(options),
                  record_name=options.record.name)
     console.print(f"record {options.record}\nreport {options.report}", markup=False)
     return 0

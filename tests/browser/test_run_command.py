@@ -20,12 +20,13 @@ from tests.support.chrome import Chrome
 from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, flip, replace
 
 from gemma4web import browser as browser_module
+from gemma4web.bench import main as bench_main
 from gemma4web.browser import RunOptions, run_bundle, run_variant
 from gemma4web.chromium import Chromium, launch_flags, processes_of, runs_folder
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.record import Record, parse_prompts, read_record
-from gemma4web.run_command import choose_variants, main
+from gemma4web.run_command import ALL_VARIANTS, bundle_variants, choose_variants, main
 from gemma4web.serve import BundleHandler, BundleServer, serving
 
 pytestmark = pytest.mark.browser
@@ -88,6 +89,48 @@ def test_all_four_variants_are_recorded(fake_bundle: Path, chromium: Chromium, p
     assert "software adapter: times are no GPU results" in shown
     assert str(out / "report.html") in shown
     assert "linear_f32" in (out / "report.html").read_text()
+
+
+@pytest.fixture
+def plain_only(fake_bundle: Path, tmp_path: Path) -> Path:
+    """A bundle whose model was exported without an assistant."""
+    bundle = copy_bundle(fake_bundle, tmp_path / "plain bundle")
+    edit_manifest(bundle, lambda document: document["model"]["methods"].pop("k2_round"))
+    return bundle
+
+
+def test_a_model_without_assistant_runs_plainly(plain_only: Path, chromium: Chromium, prompts_file: Path, tmp_path: Path,
+                                                capsys: pytest.CaptureFixture[str]) -> None:
+    """B1: the default variants are those that the model has a program for (X1); one line says what is left out."""
+    assert main(command(plain_only, chromium, prompts_file, tmp_path / "out")) == 0
+    record = read_record(tmp_path / "out/run.json")
+    assert [run.variant for run in record.runs] == ["plain-wall"] * 2 + ["plain-profile"] * 2
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == ("mtp-wall, mtp-profile cannot run: the bundle's model has no program k2_round, only "
+                                     "text_decoder (export with --assistant for it)")
+    assert "MTP equals plain" not in shown
+
+
+@pytest.mark.parametrize("start", [main, bench_main])
+def test_mtp_that_a_model_has_no_program_for_is_refused_before_a_browser_starts(
+        start: Callable[[list[str]], int], plain_only: Path, prompts_file: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    def launched(*_: object, **__: object) -> None:
+        pytest.fail("Chromium was started")
+
+    monkeypatch.setattr(browser_module, "launched", launched)
+    with pytest.raises(UsageError, match=r"(?s)^mtp-wall cannot run: .*no program k2_round.*remedy: .*--assistant"):
+        start(command(plain_only, Chromium(executable=tmp_path / "none"), prompts_file, tmp_path / "out",
+                      "--variants", "plain-wall,mtp-wall"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_bench_of_a_model_without_assistant_is_plain() -> None:
+    assert bundle_variants(None, "plain-wall,mtp-wall", {"text_decoder"})[0] == choose_variants("plain-wall")
+    assert bundle_variants(None, ALL_VARIANTS, {"text_decoder", "k2_round"}) == (choose_variants(ALL_VARIANTS), "")
+    assert bundle_variants("mtp-wall", ALL_VARIANTS, {"text_decoder", "k2_round"}) == (choose_variants("mtp-wall"), "")
+    with pytest.raises(UsageError, match="no program"):
+        bundle_variants(None, ALL_VARIANTS, {})
 
 
 def test_a_wrong_token_in_mtp_fails_the_run(fake_bundle: Path, chromium: Chromium, tmp_path: Path) -> None:
