@@ -232,7 +232,10 @@ def write_stamp(bundle: Path, stamp: Path) -> None:
 
 
 def is_untouched(bundle: Path, stamp: Path) -> bool:
-    """Whether the bundle's files have the sizes and times of the stamp; reads no content. False when in doubt."""
+    """Whether the bundle has the stamp's files, with their sizes and times, and no empty folder; reads no content.
+
+    False when in doubt.
+    """
     try:
         return bool(load_json(stamp, schema=_STAMP_SCHEMA)["files"] == _states(bundle))
     except (Gemma4WebError, OSError, KeyError):
@@ -241,9 +244,13 @@ def is_untouched(bundle: Path, stamp: Path) -> bool:
 
 def _states(bundle: Path) -> dict[str, list[int]]:
     states: dict[str, list[int]] = {}
-    for folder, _, names in os.walk(bundle):
+    for folder, folders, names in os.walk(bundle):
         for name in names:
             path = Path(folder, name)
             status = path.lstat()
             states[path.relative_to(bundle).as_posix()] = [status.st_size, status.st_mtime_ns]
+        for name in folders:
+            path = Path(folder, name)
+            if path.is_symlink() or not any(path.iterdir()):
+                states[f"{path.relative_to(bundle).as_posix()}/"] = []  # no bundle has such a folder
     return states

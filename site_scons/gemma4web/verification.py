@@ -12,7 +12,7 @@ from gemma4web import manifest as manifests
 from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
 from gemma4web.files import sha256_bytes, sha256_file
 from gemma4web.manifest import HOST_FILES, MODEL_FOLDER, NAME, RECEIPT_NAME, FileIdentity, Manifest
-from gemma4web.receipts import Receipt, identify, link_of, parse_receipt
+from gemma4web.receipts import Receipt, identify, link_of, page_assets, parse_receipt
 from gemma4web.variants import VARIANTS
 
 MODEL_RECEIPT: Final = "model.json"
@@ -164,10 +164,20 @@ def _program_problems(folder: Path, document: dict[str, Any]) -> list[str]:
     return problems
 
 
-def verify_or_raise(bundle: Path) -> str:
+def source_changes(root: Path, bundle: Path) -> list[str]:
+    """Files of the checkout ``root`` that are not as they were when a verified bundle was built, in name order."""
+    receipt = parse_receipt(_bytes_of(bundle / RECEIPT_NAME), RECEIPT_NAME)
+    changed = {path for path, entry in receipt.sources.items()
+               if not (root / path).is_file() or identify(root / path) != entry}
+    return sorted(changed | {source for path, source in page_assets(root).items() if path not in receipt.assets})
+
+
+def verify_or_raise(bundle: Path, *, advice: str | None = None) -> str:
     """One line about a bundle that holds what it claims. Raises VerifyError with every problem otherwise."""
+    if not bundle.is_dir():
+        raise VerifyError(f"there is no bundle at {bundle}", advice=advice)
     if problems := verify(bundle):
-        raise VerifyError(f"{bundle} is not what it claims:\n  " + "\n  ".join(problems))
+        raise VerifyError(f"{bundle} is not what it claims:\n  " + "\n  ".join(problems), advice=advice)
     files = manifests.parse((bundle / NAME).read_bytes()).files
     return (f"{bundle}: {len(files)} files, {sum(entry.bytes for entry in files.values()):,} bytes, all as claimed; "
             f"bundle sha256 {sha256_file(bundle / NAME)}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
-from SCons.Script import AlwaysBuild, Clean, Depends, Dir, Entry, Precious
+from SCons.Script import ARGUMENTS, COMMAND_LINE_TARGETS, AlwaysBuild, Clean, Depends, Dir, Entry, Precious
 
 from gemma4web.variants import VARIANTS
 from site_tools.adapter import action, files, literal, modules, paths, python, root
@@ -33,13 +34,19 @@ def _stage(target, source, env):
 
 
 def _verify(target, source, env):
+    """Looks at the bundle as it is: what is damaged is named, never mended on the way."""
     from gemma4web import verification
-    stamp = Path(source[1].abspath)
+    top = root(env)
+    bundle, options = top / env["BUNDLE"], [f"{name}={env[name]}" for name in ("MODEL", "HOST") if ARGUMENTS.get(name)]
+    remedy = shlex.join(["scons", "bundle", *options, *(["DEBUG=1"] if env["DEBUG"] else [])])
     try:
-        print(verification.verify_or_raise(Path(source[0].abspath).parent))
+        print(verification.verify_or_raise(bundle, advice=f"stage the bundle: `{remedy}`"))
     except verification.VerifyError:
-        stamp.unlink(missing_ok=True)  # so that the remedy, staging again, is not skipped as up to date
+        Path(f"{bundle}.stamp.json").unlink(missing_ok=True)  # so that the remedy is not skipped as up to date
         raise
+    if changed := verification.source_changes(top, bundle):
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        print(f"the checkout has changed since: {', '.join(changed[:3])}{more}; `{remedy}` brings the bundle up to date")
 
 
 def owned(env):
@@ -81,7 +88,11 @@ def named_model(env, suffix):
 
 
 def verify_target(env, staged):
-    return AlwaysBuild(env.Alias("verify", staged, action(_verify, "verifying $SOURCE")))
+    """Declares verification, which stages nothing; where a bundle is asked for as well, it comes first."""
+    asked = {"bundle", "run", "serve", "bench", "test"} & set(COMMAND_LINE_TARGETS)
+    folder = Path(paths(staged)[0]).parent.as_posix()
+    mine = env.Clone(BUNDLE=folder)
+    return AlwaysBuild(mine.Alias("verify", staged if asked else [], action(_verify, f"verifying {literal(folder)}")))
 
 
 def generate(env):

@@ -20,9 +20,6 @@ EVERY_FILE = (
 )
 
 
-VERIFY = "from pathlib import Path; from gemma4web.verification import verify; print(*verify(Path('build/bundle')), sep='\\n')"
-
-
 def files_below(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -53,31 +50,61 @@ def test_flipped_bit_is_named(built: Project, name: str) -> None:
 
 
 @pytest.mark.parametrize("secretly", [False, True])
-def test_remedy_of_a_failed_verification_works(built: Project, secretly: bool) -> None:
-    """What the error advises, `scons bundle`, mends a tampered bundle even if size and time were kept."""
+def test_verification_reports_and_its_remedy_mends(built: Project, secretly: bool) -> None:
+    """V1: damage is reported, never mended on the way; what the error advises mends it even if size and time were kept."""
     path = built.path("build/bundle/index.html")
     status = path.stat()
     path.write_text(path.read_text(encoding="utf-8").replace("page", "PAGE"), encoding="utf-8")
     if secretly:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        assert "index.html differs" in built.scons("verify", expect=2).out
-    assert built.scons("bundle").code == 0
+    for _ in range(2):
+        result = built.scons("verify", expect=2)
+        assert "index.html differs" in result.out
+        assert "remedy: stage the bundle: `scons bundle`" in result.out
+        assert built.calls() == []
+    assert "staging build/bundle" in built.scons("bundle").out
     assert built.scons("verify").code == 0
 
 
 def test_missing_and_extra_files_are_named(built: Project) -> None:
+    """B2, V1: all of them in one answer, and none is put back or taken away by looking."""
     built.path("build/bundle/app.js").unlink()
     built.path("build/bundle/model/k2_round.g4p").unlink()
     built.path("build/bundle/runtime/orphan.wasm").write_bytes(b"")
-    verify = subprocess.run(
-        [sys.executable, "-c", VERIFY],
-        cwd=built.root, env={"PYTHONPATH": str(built.root / "site_scons"), "PATH": os.environ["PATH"]},
-        capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "app.js is missing" in verify
-    assert "model/k2_round.g4p is missing" in verify
-    assert "runtime/orphan.wasm is extra" in verify
-    assert built.scons("verify").code == 0, "the build restages what was removed, and drops what was added"
+    before = built.snapshot()
+    out = built.scons("verify", expect=2).out
+    for problem in ("app.js is missing", "model/k2_round.g4p is missing", "runtime/orphan.wasm is extra"):
+        assert problem in out
+    assert built.snapshot().items() >= {name: state for name, state in before.items() if "build/bundle/" in name}.items()
+    assert not built.path("build/bundle/app.js").exists()
+    assert "all as claimed" in built.scons("bundle", "verify").out, "staging puts back what was removed, and drops the rest"
     assert not built.path("build/bundle/runtime/orphan.wasm").exists()
+
+
+def test_an_extra_empty_folder_is_dropped_by_the_remedy(built: Project) -> None:
+    """What verification names, staging must see too: it used to find everything up to date."""
+    built.path("build/bundle/model/empty").mkdir()
+    assert "model/empty is an extra, empty folder" in built.scons("verify", expect=2).out
+    built.path("build/bundle/model/again").mkdir()
+    assert built.scons("bundle").code == 0
+    assert "all as claimed" in built.scons("verify").out
+
+
+def test_verifying_what_was_never_staged_says_so(fresh: Project) -> None:
+    result = fresh.scons("verify", "DEBUG=1", expect=2)
+    assert "there is no bundle at" in result.out
+    assert "remedy: stage the bundle: `scons bundle DEBUG=1`" in result.out
+    assert fresh.calls() == [], "verification builds nothing"
+
+
+def test_verifying_an_old_bundle_names_what_changed_since(built: Project) -> None:
+    """The bundle is what it claims, yet not what the checkout would give."""
+    built.path("web/app.js").write_text("export const page = 2;\n", encoding="utf-8")
+    built.path("web/other.js").write_text("export {};\n", encoding="utf-8")
+    out = built.scons("verify").out
+    assert "all as claimed" in out
+    assert "the checkout has changed since: web/app.js, web/other.js; `scons bundle` brings the bundle up to date" in out
+    assert "changed since" not in built.scons("bundle", "verify").out
 
 
 def test_removed_page_file_leaves_the_bundle(built: Project) -> None:
@@ -95,7 +122,7 @@ def test_tampered_build_output_is_never_staged(built: Project) -> None:
     assert "build/plain-wall/gemma4.wasm is not what its action wrote" in result.out
     assert built.path("build/bundle/manifest.json").read_bytes() == before
     wasm.unlink()
-    assert built.scons("verify").code == 0
+    assert built.scons("bundle", "verify").code == 0
 
 
 def test_tampered_shard_is_never_staged(built: Project) -> None:

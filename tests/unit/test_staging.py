@@ -290,5 +290,8 @@ def test_stamp_sees_sizes_and_times(staged: Checkout) -> None:
     staging.write_stamp(staged.bundle, stamp)
     (staged.bundle / "extra").write_bytes(b"")
     assert not staging.is_untouched(staged.bundle, stamp)
+    staging.write_stamp(staged.bundle, stamp)
+    (staged.bundle / "model/empty").mkdir()
+    assert not staging.is_untouched(staged.bundle, stamp)
     stamp.write_text("{}", encoding="utf-8")
     assert not staging.is_untouched(staged.bundle, stamp)
