@@ -13,6 +13,8 @@ from site_tools.adapter import action, files, literal, modules, paths, python, r
 
 MODEL = "build/model"
 FIXTURE = "fixtures/story"
+PORT_CACHE = "runtime_cpp/webgpu_port/__pycache__"
+"""Where Python puts what it compiles the provider's port file to when emcc loads it."""
 
 
 def _export(target, source, env):
@@ -50,11 +52,12 @@ def _verify(target, source, env):
 
 
 def owned(env):
-    """What only this build writes to build/, whatever options it was written with: what `-c` removes."""
+    """What only this build writes, whatever options it was written with: what `-c` removes."""
     top = root(env)
     names = ("closure", "gen", "host-tests", "model", "records", "report", "vendor", ".bundle*", "bundle*", "receipt*.json",
              "shared*", *(f"{name}*" for variant in VARIANTS for name in (variant.decoding, variant.timing)))
-    return sorted(literal(path.relative_to(top)) for name in names for path in top.glob(f"build/{name}"))
+    return sorted(literal(path.relative_to(top)) for name in (*(f"build/{name}" for name in names), PORT_CACHE)
+                  for path in top.glob(name))
 
 
 def bundle_target(env, receipt, made):

@@ -49,10 +49,14 @@ def test_dry_run_after_an_edit_writes_nothing(built: Project) -> None:
 
 def test_clean_leaves_nothing_and_needs_no_tool(built: Project) -> None:
     built.scons("DEBUG=1")
+    compiled = built.path("runtime_cpp/webgpu_port/__pycache__/webgpu_port.port.cpython-311.pyc")
+    compiled.parent.mkdir(parents=True)
+    compiled.write_bytes(b"compiled when emcc loaded the port")
     shutil.rmtree(built.root / "tools")
     built.scons("-c")
     left = [path for path in (built.root / "build").rglob("*") if path.is_file()]
     assert left == []
+    assert not compiled.parent.exists()
     assert built.path("runtime_cpp/kernels/kernels.lock.json").is_file()
 
 
