@@ -42,6 +42,14 @@ def write_if_changed(path: Path, data: bytes | str) -> bool:
     return True
 
 
+def provider_files(folder: Path) -> list[Path]:
+    """Files that make a WebGPU provider, in name order; what Python compiles them to is not part of it."""
+    return sorted(
+        path for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.relative_to(folder).parts and not path.name.startswith(".")
+    )
+
+
 def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from SCons.Script import AlwaysBuild, Depends, Precious, Value
 
-from site_tools.adapter import action, files, modules, root
+from gemma4web.files import provider_files
+from site_tools.adapter import action, literal, modules, root
 
+OWN_PROVIDER = "runtime_cpp/webgpu_port"
 TARGETS = ("build/toolchain.json", "build/browser.json", "build/toolchain-status.json")
 
 
@@ -33,7 +35,8 @@ def toolchain_target(env):
     named = [env[name] for name in ("EMSDK", "EMDAWNWEBGPU_PKG", "PROVIDER", "BROWSER", "CACHE")]
     nodes = env.Command(list(TARGETS), [], action(_set_up, "setting up the toolchain"))
     Depends(nodes, [Value(repr(named)), *modules(env, "toolchain", "pins", "process"),
-                    "site_scons/gemma4web/pins.yaml", *files(env, "runtime_cpp/webgpu_port", "*")])
+                    "site_scons/gemma4web/pins.yaml",
+                    *(literal(path.relative_to(root(env))) for path in provider_files(root(env) / OWN_PROVIDER))])
     Precious(nodes)
     if not env.GetOption("clean") and not env.GetOption("help") and not _is_current(env):
         AlwaysBuild(nodes)

@@ -102,6 +102,22 @@ def test_new_header_that_shadows_is_seen(built: Project) -> None:
     assert sorted(built.calls()) == sorted(NUMBER + ENTRY + LINKS)
 
 
+def test_what_compiling_leaves_beside_the_provider_is_no_change(built: Project) -> None:
+    """N1, STYLE: after one build the second does nothing. emcc loads the port's Python file, which compiles it there."""
+    port = built.path("runtime_cpp/webgpu_port/webgpu_port.port.py")
+    port.parent.mkdir(parents=True)
+    port.write_text("# port\n", encoding="utf-8")
+    built.scons()
+    assert built.calls() == ["set-up"]
+    for name in ("__pycache__/webgpu_port.port.cpython-311.pyc", ".webgpu_port.port.py.swp"):
+        (port.parent / name).parent.mkdir(exist_ok=True)
+        (port.parent / name).write_bytes(b"x")
+        assert built.scons().up_to_date
+    port.write_text("# PORT\n", encoding="utf-8")
+    built.scons()
+    assert built.calls() == ["set-up"]
+
+
 @pytest.mark.parametrize(("module", "wanted"), [
     ("kernels/render.py", []),
     ("compile.py", ["flatc", *UNITS, *LINKS]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gemma4web.errors import RecordError, ToolchainError
-from gemma4web.files import dump_json, load_json, sha256_bytes, sha256_file, write_if_changed
+from gemma4web.files import dump_json, load_json, provider_files, sha256_bytes, sha256_file, write_if_changed
 from gemma4web.pins import PINS_PATH
 
 SCHEMA: Final = 1
@@ -155,14 +155,6 @@ def port_value(path: Path, **options: str | Path) -> str:
         raise ToolchainError(f"the WebGPU provider is at {path}, and emcc takes no colon in a port's path",
                              advice="move it to a folder without a colon in its name")
     return ":".join([str(path), *(f"{name}={str(value).replace(':', '::')}" for name, value in options.items())])
-
-
-def provider_files(folder: Path) -> list[Path]:
-    """Files that make a provider, in name order; what Python compiles them to is not part of it."""
-    return sorted(
-        path for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
-    )
 
 
 def hash_files(folder: Path, paths: Iterable[Path]) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Final
 import requests
 
 from gemma4web.errors import FetchError, ToolchainError
-from gemma4web.files import write_atomic
+from gemma4web.files import provider_files, write_atomic
 from gemma4web.toolchain.cache import ensure_folder
 from gemma4web.toolchain.emscripten import Emscripten
-from gemma4web.toolchain.model import Provider, ProviderKind, hash_files, port_value, provider_files
+from gemma4web.toolchain.model import Provider, ProviderKind, hash_files, port_value
 from gemma4web.toolchain.progress import SetUpProgress, step
 
 PORT_NAME: Final = "emdawnwebgpu.port.py"
