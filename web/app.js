@@ -8,6 +8,7 @@ import { probeGpu } from './gpu.js';
 import { Manifest } from './manifest.js';
 
 /** @typedef {import('./protocol.js').Generated} Generated */
+/** @typedef {import('./protocol.js').PrefillReply} PrefillReply */
 /** @typedef {import('./protocol.js').TokensReply} TokensReply */
 
 const BASE_URL = new URL('./', import.meta.url).href;
@@ -52,6 +53,7 @@ let manifest = null;
 /** @type {{decoding: string, client: Gemma4Client} | null} */
 let loaded = null;
 let busy = false;
+let stopping = false;
 
 /** @param {unknown} thrown */
 function showError(thrown) {
@@ -64,6 +66,7 @@ function showError(thrown) {
 /** @param {boolean} value */
 function setBusy(value) {
   busy = value;
+  stopping = false;
   view.run.disabled = value || manifest === null;
   view.stop.disabled = !value;
   for (const input of decodingInputs()) input.disabled = value || manifest?.hasMethod(methodOf(input.value)) === false;
@@ -203,6 +206,11 @@ class Stream {
     for (const figure of [view.tokens, view.rate, view.prefill, view.accepted, view.rounds]) figure.textContent = '–';
   }
 
+  /** @param {PrefillReply} reply */
+  read({ rows, total }) {
+    if (this.#count === 0 && !stopping) view.status.textContent = `Reading the prompt: ${rows} of ${total}`;
+  }
+
   /** @param {TokensReply} reply */
   add({ tokens, pieces, atMs }) {
     const atEnd = view.output.scrollHeight - view.output.scrollTop - view.output.clientHeight < 40;
@@ -216,6 +224,7 @@ class Stream {
       } else view.output.append(text);
       if (!pieces) view.output.append(' ');
     });
+    if (!stopping) view.status.textContent = 'Generating';
     if (this.#count === 0) {
       this.#firstMs = atMs;
       view.prefill.textContent = `${atMs.toFixed(0)} ms`;
@@ -232,7 +241,7 @@ class Stream {
   finish({ generation: { tokens, finish, tokensPerS, prefillMs, counters } }) {
     view.tokens.textContent = String(tokens.length);
     view.rate.textContent = tokensPerS > 0 ? tokensPerS.toFixed(1) : '–';
-    view.prefill.textContent = `${prefillMs.toFixed(0)} ms`;
+    view.prefill.textContent = tokens.length > 0 ? `${prefillMs.toFixed(0)} ms` : '–';
     if (this.#decoding === 'mtp') {
       view.rounds.textContent = String(counters.rounds);
       view.accepted.textContent = counters.drafted > 0
@@ -253,18 +262,25 @@ async function run() {
     const decoding = chosenDecoding();
     const model = await client(manifest, decoding);
     const stream = new Stream(decoding);
-    view.status.textContent = 'Generating';
-    stream.finish(await model.generate(prompt, { maxNewTokens, onTokens: (reply) => stream.add(reply) }));
+    stream.finish(await model.generate(prompt, {
+      maxNewTokens, onPrefill: (reply) => stream.read(reply), onTokens: (reply) => stream.add(reply),
+    }));
   } catch (thrown) {
-    view.status.textContent = 'Not finished';
-    showError(thrown);
+    if (stopping && thrown instanceof Gemma4Error && thrown.code === 'closed') view.status.textContent = 'Stopped';
+    else {
+      view.status.textContent = 'Not finished';
+      showError(thrown);
+    }
   } finally {
     setBusy(false);
   }
 }
 
 async function stop() {
-  if (!busy) return;
+  if (!busy || stopping) return;
+  stopping = true;
+  view.stop.disabled = true;
+  view.status.textContent = 'Stopping…';
   if (!view.loading.hidden) await discard();
   else loaded?.client.cancel();
 }

@@ -12,10 +12,11 @@ const RELOAD = 'reload the page; if that does not help, stage the bundle again a
 /**
  * @typedef {import('./protocol.js').Results} Results
  * @typedef {import('./protocol.js').Reply} Reply
+ * @typedef {import('./protocol.js').PrefillReply} PrefillReply
  * @typedef {import('./protocol.js').TokensReply} TokensReply
  * @typedef {{resolve: (value: any) => void, reject: (error: Gemma4Error) => void,
  *   onProgress?: (progress: import('./session.js').LoadProgress) => void,
- *   onTokens?: (tokens: TokensReply) => void}} Open
+ *   onPrefill?: (prefill: PrefillReply) => void, onTokens?: (tokens: TokensReply) => void}} Open
  */
 
 export class Gemma4Client {
@@ -71,11 +72,12 @@ export class Gemma4Client {
    * @param {import('./protocol.js').Prompt} prompt
    * @param {object} options
    * @param {number} options.maxNewTokens
+   * @param {(prefill: PrefillReply) => void} [options.onPrefill] told once at the start, then as a long prompt is read
    * @param {(tokens: TokensReply) => void} [options.onTokens]
    * @returns {Promise<Results['generate']>}
    */
-  generate(prompt, { maxNewTokens, onTokens }) {
-    return this.#request((id) => ({ type: 'generate', id, prompt, maxNewTokens }), onTokens ? { onTokens } : {});
+  generate(prompt, { maxNewTokens, ...listeners }) {
+    return this.#request((id) => ({ type: 'generate', id, prompt, maxNewTokens }), listeners);
   }
 
   /** Ends a running generation; its own promise resolves with finish `cancelled`. */
@@ -135,7 +137,7 @@ export class Gemma4Client {
 
   /**
    * @param {(id: number) => import('./protocol.js').Request} make
-   * @param {{onProgress?: Open['onProgress'], onTokens?: Open['onTokens']}} [listeners]
+   * @param {Omit<Open, 'resolve' | 'reject'>} [listeners]
    * @returns {Promise<any>}
    */
   async #request(make, listeners = {}) {
@@ -156,6 +158,7 @@ export class Gemma4Client {
       case 'done': this.#take(reply.id)?.resolve(reply.result); return;
       case 'failed': this.#take(reply.id)?.reject(Gemma4Error.fromPayload(reply.error)); return;
       case 'progress': this.#open.get(reply.id)?.onProgress?.(reply.progress); return;
+      case 'prefill': this.#open.get(reply.id)?.onPrefill?.(reply); return;
       case 'tokens': this.#open.get(reply.id)?.onTokens?.(reply); return;
       case 'fault':
         this.#onFault(new Gemma4Error('runtime', `uncaught GPU error: ${reply.message}`));

@@ -57,9 +57,10 @@
  * @typedef {{type: 'progress', id: number, progress: import('./session.js').LoadProgress}} ProgressReply
  * @typedef {{type: 'tokens', id: number, tokens: number[], pieces: string[] | null, atMs: number}} TokensReply
  *   `pieces`: the text that each token completes; `atMs`: since the call
+ * @typedef {{type: 'prefill', id: number, rows: number, total: number}} PrefillReply tokens of the prompt that have run
  * @typedef {{type: 'ended', error: import('./errors.js').ErrorPayload}} EndedReply device or module lost
  * @typedef {{type: 'fault', message: string}} FaultReply an error of the GPU that nobody waits for: results may be wrong
- * @typedef {ReadyReply | DoneReply | FailedReply | ProgressReply | TokensReply | EndedReply | FaultReply} Reply
+ * @typedef {ReadyReply | DoneReply | FailedReply | ProgressReply | PrefillReply | TokensReply | EndedReply | FaultReply} Reply
  */
 
 /**

@@ -69,6 +69,7 @@ const EVENT = Object.freeze({ DONE: 1, FAILED: 2, TOKENS: 3, DEVICE_LOST: 4, DAT
  * @property {(value: any) => void} resolve
  * @property {(error: Gemma4Error) => void} reject
  * @property {((tokens: number[]) => void) | undefined} onTokens
+ * @property {((rows: number, total: number) => void) | undefined} onPrefill
  */
 
 export class Gemma4Session {
@@ -128,10 +129,11 @@ export class Gemma4Session {
    * @param {number} options.maxNewTokens
    * @param {number[]} options.stopIds
    * @param {(tokens: number[]) => void} [options.onTokens] each batch as it arrives
+   * @param {(rows: number, total: number) => void} [options.onPrefill] rows of a long prompt that have run, and all of them
    * @param {AbortSignal} [options.signal] ends the generation with finish `cancelled`
    * @returns {Promise<Generation>}
    */
-  async generate(ids, { maxNewTokens, stopIds, onTokens = () => {}, signal }) {
+  async generate(ids, { maxNewTokens, stopIds, onTokens = () => {}, onPrefill, signal }) {
     /** @type {number[]} */
     const tokens = [];
     let firstMs = 0;
@@ -149,7 +151,8 @@ export class Gemma4Session {
       if (!this.#ended) this.#guard('cancel', (module) => module._g4_cancel(this.#handle));
     };
     const done = this.#request('generate', (module, request) => this.#withInts([ids, stopIds], ([prompt, stops]) =>
-      module._g4_generate(this.#handle, request, prompt, ids.length, maxNewTokens, stops, stopIds.length)), receive);
+      module._g4_generate(this.#handle, request, prompt, ids.length, maxNewTokens, stops, stopIds.length)),
+    { onTokens: receive, onPrefill });
     if (signal?.aborted) cancel();
     signal?.addEventListener('abort', cancel, { once: true });
     let result;
@@ -380,15 +383,15 @@ export class Gemma4Session {
    * Starts an asynchronous call. `call` gets the module and the request's number and returns the C status.
    * @param {string} what
    * @param {(module: RuntimeModule, request: number) => number} call
-   * @param {(tokens: number[]) => void} [onTokens]
+   * @param {{onTokens?: Pending['onTokens'], onPrefill?: Pending['onPrefill']}} [listeners]
    * @returns {Promise<any>}
    */
-  #request(what, call, onTokens) {
+  #request(what, call, { onTokens, onPrefill } = {}) {
     return new Promise((resolve, reject) => {
       const request = this.#nextRequest;
       this.#nextRequest += 1;
       this.#live();
-      this.#pending.set(request, { what, resolve, reject, onTokens });
+      this.#pending.set(request, { what, resolve, reject, onTokens, onPrefill });
       try {
         const status = this.#guard(what, (module) => call(module, request));
         if (status < 0) throw new Gemma4Error('runtime', this.#lastError());
@@ -478,8 +481,11 @@ export class Gemma4Session {
           'load the model again; if it happens again, close other pages that use the GPU'), true);
         return;
       }
-      case EVENT.PROGRESS:
+      case EVENT.PROGRESS: {
+        const [rows = 0, total = 0] = new Uint32Array(payload.buffer);
+        this.#pending.get(request)?.onPrefill?.(rows, total);
         return;
+      }
       default:
         this.#end(new Gemma4Error('runtime', `the runtime sent an event of the unknown kind ${kind}`), true);
     }

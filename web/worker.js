@@ -113,10 +113,12 @@ async function generate({ id, prompt, maxNewTokens }) {
   const decoder = codec?.decoder() ?? null;
   let text = '';
   running = new AbortController();
+  post({ type: 'prefill', id, rows: 0, total: ids.length });
   const startMs = performance.now();
   try {
     const generation = await session.generate(ids, {
       maxNewTokens, stopIds: manifest.model.stopIds, signal: running.signal,
+      onPrefill: (rows, total) => post({ type: 'prefill', id, rows, total }),
       onTokens: (tokens) => {
         const pieces = decoder ? tokens.map((token) => decoder.push(token)) : null;
         if (pieces) text += pieces.join('');

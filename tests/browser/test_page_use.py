@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.fake_bundle import CONTEXT, VOCAB, make_fake_bundle
+from tests.support.sites import breaking
 
 from gemma4web.serve import BundleServer, serving
 
@@ -121,6 +122,52 @@ def test_stop_ends_a_generation(demo: Any, how: str) -> None:
     demo.fill("#prompt", "5 6")
     demo.click("#run")
     finished(demo)
+
+
+STATUSES = """() => {
+    window.statuses = [];
+    const status = document.querySelector('#status');
+    new MutationObserver(() => window.statuses.push(status.textContent)).observe(status, { childList: true });
+}"""
+
+
+def test_a_long_prompt_is_read_with_progress_and_can_be_stopped(demo: Any) -> None:
+    """The stand-in reads 64 tokens at a time, and then waits for Stop."""
+    demo.evaluate(STATUSES)
+    demo.fill("#prompt", "911 " + "7 " * 149)
+    demo.click("#run")
+    finished(demo, "Reading the prompt: 64 of 150")
+    demo.click("#stop")
+    finished(demo, "Stopped")
+    assert demo.evaluate("() => window.statuses")[-4:] == [
+        "Reading the prompt: 0 of 150", "Reading the prompt: 64 of 150", "Stopping…", "Stopped"]
+    assert demo.is_hidden("#error")
+    assert demo.inner_text("#figure-prefill") == "–"
+    demo.evaluate("() => { window.statuses.length = 0; }")
+    demo.fill("#prompt", "5 " + "6 " * 149)
+    demo.click("#run")
+    finished(demo, "Ended: the context is full")
+    assert "Reading the prompt: 128 of 150" in demo.evaluate("() => window.statuses")
+    assert shown(demo)[:51] == expected([5] + [6] * 149, 51)
+
+
+@pytest.mark.parametrize("how", ["button", "escape"])
+def test_stop_while_the_model_loads_is_no_error(fake_bundle: Path, page: Any, how: str) -> None:
+    with breaking(fake_bundle, stall="assistant-00001-of-00001.safetensors") as server:
+        page.goto(server.url)
+        page.click("#run:not([disabled])")
+        page.wait_for_function("() => document.querySelector('#loading-what').textContent.includes('assistant')")
+        if how == "button":
+            page.click("#stop")
+        else:
+            page.keyboard.press("Escape")
+        finished(page, "Stopped")
+        assert page.is_hidden("#error")
+        assert page.is_hidden("#loading")
+        page.click("text=Plain")
+        page.click("#run")
+        finished(page)
+        assert page.is_hidden("#error")
 
 
 def test_it_can_be_used_with_the_keyboard_alone(demo: Any) -> None:

@@ -3,6 +3,7 @@
 // of a prompt make it fail in a way that a real one might:
 //   901 device lost   902 trap inside the export   903 abort   904 waits for cancel   905 refuses   906 trap in a callback
 //   907 an invalid GPU call   908 keeps an object after unload   909 one wrong token in MTP decoding   910 console error
+//   911 waits for cancel after the first 64 tokens of its prompt
 /* global WebAssembly */
 
 const MTP = '@DECODING@' === 'mtp';
@@ -124,12 +125,14 @@ async function createFake(options = {}) {
       state = { ...state, length: ids.length, newest: ids[ids.length - 1], counters: zero() };
       running = { request, cancelled: false };
       const job = running;
+      const rounds = [];
       let emitted = 0;
+      let read = 0;
       let complained = false;
       const finish = (reason) => {
         running = null;
         state.counters.emitted = emitted;
-        json(request, 1, { finish: reason, counters: state.counters, rounds: [] });
+        json(request, 1, { finish: reason, counters: state.counters, rounds: MTP ? rounds : [] });
       };
       const turn = () => {
         if (ids[0] === 901 && emitted > 1) {
@@ -143,7 +146,15 @@ async function createFake(options = {}) {
         if (ids[0] === 906 && emitted > 1) throw new WebAssembly.RuntimeError('unreachable in a callback');
         if (job.cancelled) { finish('cancelled'); return; }
         if (ids[0] === 904 && emitted > 0) { setTimeout(turn, 5); return; }
-        let batch = emitted === 0 ? [state.newest = next(state.newest, state.length - 1)] : step().emitted;
+        if (ids[0] === 911 && read > 0) { setTimeout(turn, 5); return; }
+        if (read + 64 < ids.length) {
+          read += 64;
+          event(request, 6, new Uint8Array(Uint32Array.from([read, ids.length]).buffer));
+          setTimeout(turn, 2);
+          return;
+        }
+        if (emitted > 0) rounds.push(step());
+        let batch = emitted === 0 ? [state.newest = next(state.newest, state.length - 1)] : rounds.at(-1).emitted;
         if (ids[0] === 909 && MTP && emitted > 0) batch = batch.map((token) => (token + 1) % VOCAB);
         const stop = batch.findIndex((token) => stops.has(token));
         const room = maxNew - emitted;
