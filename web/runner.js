@@ -70,7 +70,7 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
     for (const prompt of prompts) {
       doing(`generating "${prompt.id}"`);
       await client.reset();
-      results.push(await generate(client, prompt));
+      results.push(await generate(client, opened.model.context, prompt));
     }
     doing('unloading');
     const objects = await client.unload();
@@ -86,17 +86,26 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
 
 /**
  * @param {Gemma4Client} client
+ * @param {number} context
  * @param {RunPrompt} prompt
  * @returns {Promise<PromptResult>}
  */
-async function generate(client, { id, tokens, text, max_new_tokens: maxNewTokens }) {
+async function generate(client, context, { id, tokens, text, max_new_tokens: maxNewTokens }) {
   /** @type {import('./protocol.js').Prompt} */
   const prompt = tokens !== null ? { kind: 'ids', ids: tokens } : { kind: 'text', text: text ?? '', format: 'chat' };
   let count = 0;
-  const done = await client.generate(prompt, { maxNewTokens, onTokens: (batch) => {
-    count += batch.tokens.length;
-    doing(`generating "${id}"`, Math.floor((100 * count) / maxNewTokens));
-  } });
+  let wanted = maxNewTokens;
+  const done = await client.generate(prompt, {
+    maxNewTokens,
+    onPrefill: ({ rows, total }) => {
+      wanted = Math.min(maxNewTokens, context + 1 - total);
+      if (rows > 0) doing(`reading the prompt of "${id}"`, Math.floor((100 * rows) / total));
+    },
+    onTokens: (batch) => {
+      count += batch.tokens.length;
+      doing(`generating "${id}"`, Math.floor((100 * count) / wanted));
+    },
+  });
   return {
     prompt_id: id, prompt_tokens: done.promptIds.length, tokens: done.generation.tokens, text: done.text,
     finish: done.generation.finish, prefill_ms: done.generation.prefillMs,

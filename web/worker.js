@@ -24,6 +24,9 @@ let loaded = null;
 let running = null;
 let opening = false;
 
+/** Far beyond any context, far below where a number wraps in wasm. */
+const MOST_NEW_TOKENS = 1_000_000;
+
 /** @param {Reply} reply */
 function post(reply) {
   scope.postMessage(reply);
@@ -106,8 +109,9 @@ async function generate({ id, prompt, maxNewTokens }) {
   const model = current();
   const { session, codec, manifest } = model;
   if (running) throw new Gemma4Error('input', 'a generation is running already', 'wait for its end, or stop it');
-  if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1) {
-    throw new Gemma4Error('input', `the number of new tokens is ${maxNewTokens}, wanted a whole number from 1`, 'correct it');
+  if (!Number.isInteger(maxNewTokens) || maxNewTokens < 1 || maxNewTokens > MOST_NEW_TOKENS) {
+    throw new Gemma4Error('input', `the number of new tokens is ${maxNewTokens}, `
+      + `wanted a whole number from 1 to ${MOST_NEW_TOKENS.toLocaleString('en')}`, 'ask for a number in that range');
   }
   const ids = promptIds(prompt, model);
   const decoder = codec?.decoder() ?? null;
