@@ -257,11 +257,11 @@ async function run() {
   view.error.hidden = true;
   setBusy(true);
   try {
+    const decoding = chosenDecoding();
+    const stream = new Stream(decoding);
     const prompt = readPrompt(manifest);
     const maxNewTokens = view.maxNew.valueAsNumber;
-    const decoding = chosenDecoding();
     const model = await client(manifest, decoding);
-    const stream = new Stream(decoding);
     stream.finish(await model.generate(prompt, {
       maxNewTokens, onPrefill: (reply) => stream.read(reply), onTokens: (reply) => stream.add(reply),
     }));

@@ -69,6 +69,17 @@ def test_plain_and_mtp_show_the_same_tokens(demo: Any) -> None:
     assert float(demo.inner_text("#figure-rate")) > 0
 
 
+def test_a_run_begins_with_an_empty_answer(demo: Any) -> None:
+    """What fails early shows nothing of the run before."""
+    demo.click("#run")
+    finished(demo)
+    demo.fill("#prompt", "1 two 3")
+    demo.click("#run")
+    finished(demo, "Not finished")
+    assert demo.inner_text("#output") == ""
+    assert [demo.inner_text(f"#figure-{name}") for name in ("tokens", "rate", "prefill", "accepted", "rounds")] == ["–"] * 5
+
+
 def test_a_second_run_does_not_load_again(demo: Any, fake_site: BundleServer) -> None:
     demo.click("#run")
     finished(demo)
