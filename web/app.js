@@ -103,9 +103,7 @@ function showAdapter({ vendor, architecture, description, device, software }) {
 
 /** @param {Manifest} found */
 function showModel(found) {
-  const { name, weights, context, tokenizer, vocab } = found.model;
-  view.model.textContent = `${name}, ${weights} weights, context ${context.toLocaleString('en')} tokens, `
-    + `${megabytes(found.downloadBytes(METHODS.plain))} to load`;
+  const { context, tokenizer, vocab } = found.model;
   view.bundle.textContent = `bundle ${found.sha256.slice(0, 16)}`;
   view.maxNew.max = String(context);
   if (tokenizer === null) {
@@ -119,6 +117,14 @@ function showModel(found) {
     view.hint.textContent = 'One question or task; it is sent as a user turn.';
     view.prompt.value ||= EXAMPLE_TEXT;
   }
+}
+
+/** What the page is about to load: with MTP the assistant too. */
+function showDownload() {
+  if (!manifest) return;
+  const { name, weights, context } = manifest.model;
+  view.model.textContent = `${name}, ${weights} weights, context ${context.toLocaleString('en')} tokens, `
+    + `${megabytes(manifest.downloadBytes(methodOf(chosenDecoding())))} to load`;
 }
 
 /**
@@ -293,6 +299,7 @@ async function start() {
     showModel(found);
     const preferred = found.hasMethod(METHODS.mtp) ? 'mtp' : 'plain';
     for (const input of decodingInputs()) input.checked = input.value === preferred;
+    showDownload();
     setBusy(false);
   } catch (thrown) {
     view.adapter.textContent = 'Cannot run here';
@@ -304,6 +311,7 @@ view.form.addEventListener('submit', (event) => {
   event.preventDefault();
   void run();
 });
+for (const input of decodingInputs()) input.addEventListener('change', showDownload);
 view.stop.addEventListener('click', () => void stop());
 document.addEventListener('keydown', (event) => {
   if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) {

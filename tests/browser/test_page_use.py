@@ -69,6 +69,13 @@ def test_plain_and_mtp_show_the_same_tokens(demo: Any) -> None:
     assert float(demo.inner_text("#figure-rate")) > 0
 
 
+def test_the_size_to_load_is_that_of_the_decoding_chosen(demo: Any, fake_bundle: Path) -> None:
+    """MTP loads the assistant too."""
+    assert "9.1 MB to load" in demo.inner_text("#model")
+    demo.click("text=Plain")
+    assert "0.1 MB to load" in demo.inner_text("#model")
+
+
 def test_a_run_begins_with_an_empty_answer(demo: Any) -> None:
     """What fails early shows nothing of the run before."""
     demo.click("#run")
