@@ -196,9 +196,15 @@ async function discard() {
   }
 }
 
-/** Shows tokens as they come; in a batch of a round, all but the last were proposed by the assistant. */
+/**
+ * The answer of one run. Shows tokens as they come; in a batch of a round, all but the last were proposed by the
+ * assistant, unless the round was cut: that is known at the end.
+ */
 class Stream {
   #count = 0;
+  /** @type {HTMLSpanElement[]} of the tokens of the last batch */ #batch = [];
+  #rounds = 0;
+  #accepted = 0;
   #firstMs = 0;
   #lastMs = 0;
   /** @type {string} */ #decoding;
@@ -220,16 +226,19 @@ class Stream {
   /** @param {TokensReply} reply */
   add({ tokens, pieces, atMs }) {
     const atEnd = view.output.scrollHeight - view.output.scrollTop - view.output.clientHeight < 40;
-    tokens.forEach((token, index) => {
-      const text = pieces ? pieces[index] ?? '' : String(token);
-      if (this.#decoding === 'mtp' && this.#count > 0 && index < tokens.length - 1) {
-        const mark = document.createElement('span');
-        mark.className = 'accepted';
-        mark.textContent = text;
-        view.output.append(mark);
-      } else view.output.append(text);
-      if (!pieces) view.output.append(' ');
+    const speculative = this.#decoding === 'mtp' && this.#count > 0;
+    this.#batch = tokens.map((token, index) => {
+      const text = pieces ? pieces[index] ?? '' : `${token} `;
+      const word = text.trim();
+      const span = document.createElement('span');
+      span.textContent = word;
+      span.classList.toggle('accepted', speculative && index < tokens.length - 1);
+      // Space around a word is never tinted: at the end of a line it would hang there as a spot.
+      const begin = text.indexOf(word);
+      view.output.append(text.slice(0, begin), span, text.slice(begin + word.length));
+      return span;
     });
+    if (speculative) this.#showRounds(this.#rounds + 1, this.#accepted + tokens.length - 1);
     if (!stopping) view.status.textContent = 'Generating';
     if (this.#count === 0) {
       this.#firstMs = atMs;
@@ -243,16 +252,29 @@ class Stream {
     if (atEnd) view.output.scrollTop = view.output.scrollHeight;
   }
 
+  /**
+   * @param {number} rounds of two drafts each
+   * @param {number} accepted
+   */
+  #showRounds(rounds, accepted) {
+    this.#rounds = rounds;
+    this.#accepted = accepted;
+    view.rounds.textContent = String(rounds);
+    view.accepted.textContent = rounds > 0 ? `${Math.round((100 * accepted) / (2 * rounds))} %` : '–';
+  }
+
   /** @param {Generated} done */
-  finish({ generation: { tokens, finish, tokensPerS, prefillMs, counters } }) {
+  finish({ generation: { tokens, finish, tokensPerS, prefillMs, counters, rounds } }) {
+    const last = rounds.at(-1);
+    if (last) {
+      const before = rounds.slice(0, -1).reduce((sum, { emitted }) => sum + emitted.length, 1);
+      const kept = tokens.length - before; // 0: a stop id came first, and the last batch is of an earlier round
+      if (kept > 0) this.#batch.forEach((span, index) => span.classList.toggle('accepted', index < last.accepted));
+    }
     view.tokens.textContent = String(tokens.length);
     view.rate.textContent = tokensPerS > 0 ? tokensPerS.toFixed(1) : '–';
     view.prefill.textContent = tokens.length > 0 ? `${prefillMs.toFixed(0)} ms` : '–';
-    if (this.#decoding === 'mtp') {
-      view.rounds.textContent = String(counters.rounds);
-      view.accepted.textContent = counters.drafted > 0
-        ? `${Math.round((100 * counters.accepted) / counters.drafted)} %` : '–';
-    }
+    if (this.#decoding === 'mtp') this.#showRounds(counters.rounds, counters.accepted);
     view.status.textContent = { stop: 'Done', length: 'Done: the wanted number of tokens', cancelled: 'Stopped',
       context: 'Ended: the context is full' }[finish];
   }

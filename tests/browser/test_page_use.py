@@ -27,6 +27,16 @@ def expected(prompt: list[int], count: int) -> list[int]:
     return tokens
 
 
+def tinted(prompt: list[int], count: int) -> list[bool]:
+    """Which of the first `count` tokens the stand-in's rounds give as accepted drafts."""
+    marks, length = [False], len(prompt)
+    while len(marks) < count:
+        accepted = length % 3
+        marks += [True] * accepted + [False]
+        length += accepted + 1
+    return marks[:count]
+
+
 @pytest.fixture
 def demo(page: Any, fake_site: BundleServer) -> Any:
     page.goto(fake_site.url)
@@ -67,6 +77,17 @@ def test_plain_and_mtp_show_the_same_tokens(demo: Any) -> None:
     assert demo.inner_text("#figure-accepted") == "–"
     assert demo.locator("#output .accepted").count() == 0
     assert float(demo.inner_text("#figure-rate")) > 0
+
+
+@pytest.mark.parametrize("count", range(2, 11))
+def test_accepted_drafts_are_tinted_in_a_cut_round_too(demo: Any, count: int) -> None:
+    """A number of tokens that ends inside a round leaves out the token that is no draft."""
+    demo.fill("#prompt", "5 6")
+    demo.fill("#max-new", str(count))
+    demo.click("#run")
+    finished(demo)
+    marks = demo.evaluate("() => [...document.querySelectorAll('#output span')].map((e) => e.classList.contains('accepted'))")
+    assert marks == tinted([5, 6], count)
 
 
 def test_the_size_to_load_is_that_of_the_decoding_chosen(demo: Any, fake_bundle: Path) -> None:
