@@ -13,7 +13,15 @@ import { Manifest } from './manifest.js';
 
 const BASE_URL = new URL('./', import.meta.url).href;
 const METHODS = /** @type {const} */ ({ plain: 'text_decoder', mtp: 'k2_round' });
-const EXAMPLE_TEXT = 'Tell me a short story about a lighthouse keeper.';
+/** Requests to click, by the name on their button: the more predictable the answer, the more drafts are accepted. */
+const EXAMPLES = Object.freeze({
+  'A brave little fox': 'Tell me a story about a brave little fox.',
+  'A seed': 'Tell me a bedtime story about a girl who plants a seed.',
+  'Three sons': 'Go on with this story: Once upon a time there lived a king who had three sons, and the youngest was so '
+    + 'quiet that nobody in the palace ever asked him what he thought.',
+  'The old witch': 'What happens next? The old witch shut the door behind her, and the Princess heard the great key turn '
+    + 'slowly in the lock.',
+});
 
 /** @template {HTMLElement} T @param {string} id @returns {T} */
 function element(id) {
@@ -26,6 +34,7 @@ const view = {
   promptLabel: element('prompt-label'),
   prompt: /** @type {HTMLTextAreaElement} */ (element('prompt')),
   hint: element('prompt-hint'),
+  examples: element('examples'),
   maxNew: /** @type {HTMLInputElement} */ (element('max-new')),
   run: /** @type {HTMLButtonElement} */ (element('run')),
   stop: /** @type {HTMLButtonElement} */ (element('stop')),
@@ -106,6 +115,7 @@ function showModel(found) {
   const { context, tokenizer, vocab } = found.model;
   view.bundle.textContent = `bundle ${found.sha256.slice(0, 16)}`;
   view.maxNew.max = String(context);
+  view.maxNew.value = String(Math.min(view.maxNew.valueAsNumber, Math.floor(context / 2)));
   if (tokenizer === null) {
     view.promptLabel.textContent = 'Prompt, as token ids';
     view.hint.textContent = `This model has no tokenizer, so it reads and writes token ids: whole numbers from 0 to ${vocab - 1}.`;
@@ -114,9 +124,23 @@ function showModel(found) {
     view.prompt.inputMode = 'numeric';
     view.prompt.value ||= [found.model.bosId ?? 2, 17, 4, 99].filter((id) => id < vocab).join(' ');
   } else {
-    view.hint.textContent = 'One question or task; it is sent as a user turn.';
-    view.prompt.value ||= EXAMPLE_TEXT;
+    view.hint.textContent = 'One question or task. To try, from easy to hard for the assistant:';
+    view.prompt.placeholder = 'Ask for a story, or begin one';
+    view.prompt.value ||= EXAMPLES['A brave little fox'];
+    showExamples();
   }
+}
+
+function showExamples() {
+  for (const [name, text] of Object.entries(EXAMPLES)) {
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.textContent = name;
+    button.title = text;
+    button.addEventListener('click', () => { view.prompt.value = text; });
+    view.examples.append(button);
+  }
+  view.examples.hidden = false;
 }
 
 /** What the page is about to load: with MTP the assistant too. */

@@ -313,6 +313,18 @@ def test_a_model_with_a_tokenizer_reads_and_writes_text(text_demo: Any) -> None:
     assert int(text_demo.inner_text("#figure-tokens")) > 0
 
 
+def test_examples_fill_the_prompt(text_demo: Any) -> None:
+    """A visitor need not invent a request; what is proposed fits the model's input."""
+    assert text_demo.input_value("#prompt") == "Tell me a story about a brave little fox."
+    assert text_demo.input_value("#max-new") == str(CONTEXT // 2)  # 256 where the context is long
+    buttons = text_demo.locator("#examples button")
+    assert buttons.count() == 4
+    text_demo.click("text=The old witch")
+    assert text_demo.input_value("#prompt").startswith("What happens next? The old witch")
+    text_demo.click("#run")
+    finished(text_demo)
+
+
 def test_an_empty_text_is_refused(text_demo: Any) -> None:
     text_demo.fill("#prompt", "   ")
     text_demo.click("#run")
