@@ -222,7 +222,7 @@ class BundleServer(ThreadingHTTPServer):
 def _bind_error(error: OSError, port: int) -> UsageError:
     if error.errno == errno.EADDRINUSE:
         return UsageError(f"port {port} on {HOST} is in use by another program",
-                          advice="name another port with --port N (PORT=N for scons), or 0 for any free one")
+                          advice="name another port with --port N (`scons serve PORT=N`), or 0 for any free one")
     if error.errno == errno.EACCES:
         return UsageError(f"port {port} needs more rights than this user has", advice="use a port from 1024, or 0")
     return UsageError(f"port {port} on {HOST} cannot be opened: {error.strerror or error}",

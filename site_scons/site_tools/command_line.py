@@ -25,6 +25,8 @@ def _faults(env, options):
             yield f"DEFINE={entry!r}, wanted <variant>:NAME=VALUE with a variant of {', '.join(names)}"
     if not re.fullmatch(r"[1-9]\d{0,3}", env["REPEATS"]):
         yield f"REPEATS={env['REPEATS']!r}, wanted a number from 1 to 9999"
+    if not re.fullmatch(r"\d{1,5}", env["PORT"]) or int(env["PORT"]) > 65535:
+        yield f"PORT={env['PORT']!r}, wanted a number from 0 to 65535; 0 takes any free one"
     if env["MODEL"] and not (root(env) / env["MODEL"] / "model.json").is_file():
         yield f"MODEL={env['MODEL']!r} is no finished export: it holds no model.json"
     if {"run", "bench"} & set(COMMAND_LINE_TARGETS) and not (root(env) / env["PROMPTS"]).is_file():

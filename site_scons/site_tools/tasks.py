@@ -23,7 +23,8 @@ def _bench(target, source, env):
 def _serve(target, source, env):
     if lock := env.get("LOCK"):
         lock.close()  # a page that is being looked at stops no build
-    _streamed(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent))
+    _streamed(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent),
+              "--port", env["PORT"])
 
 
 def _streamed(env, *words):

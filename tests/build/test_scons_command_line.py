@@ -84,13 +84,19 @@ def test_unknown_option_is_refused(built: Project) -> None:
 @pytest.mark.parametrize(("option", "said"), [
     ("PROVIDER=dawn", "PROVIDER"), ("HOST=geocities", "HOST"), ("DEBUG=perhaps", "DEBUG"),
     ("DEFINE=plain:X=1", "plain"), ("DEFINE=plain-wall:X", "NAME=VALUE"), ("MODEL=no/such/folder", "no/such/folder"),
-    ("REPEATS=none", "REPEATS"), ("PROMPTS=no.json", "no.json"),
+    ("REPEATS=none", "REPEATS"), ("PORT=http", "PORT"), ("PORT=65536", "PORT"), ("PORT=", "PORT"), ("PROMPTS=no.json", "no.json"),
 ])
 def test_bad_option_values_are_refused(built: Project, option: str, said: str) -> None:
     result = built.scons("run" if option.startswith("PROMPTS") else "bundle", option, expect=2)
     assert said in result.out
     assert "Traceback" not in result.out
     assert built.calls() == []
+
+
+def test_serving_on_a_port_of_ones_own(built: Project) -> None:
+    """B1: the remedy for a port in use, `scons serve PORT=N`, is one that SCons knows."""
+    assert f"stand-in serve --bundle {built.path('build/bundle')} --port 8420" in built.scons("serve").out
+    assert "--port 0" in built.scons("serve", "PORT=0").out
 
 
 def test_second_build_waits_for_the_first(built: Project) -> None:

@@ -160,7 +160,7 @@ def test_a_port_in_use_is_named_with_the_remedy(site: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"port {port} on 127\.0\.0\.1 is in use.*\n.*--port"), serving(site, port=port):
+        with pytest.raises(UsageError, match=rf"port {port} on 127\.0\.0\.1 is in use.*\n.*--port N \(`scons serve PORT=N`\)"), serving(site, port=port):
             pytest.fail("the port was shared")
 
 

@@ -1,4 +1,4 @@
-"""Stands in for `python -m gemma4web` in the tiny project: its one command is `export`."""
+"""Stands in for `python -m gemma4web` in the tiny project: `export` works, any other command says how it was called."""
 
 from __future__ import annotations
 
@@ -8,5 +8,8 @@ from pathlib import Path
 from gemma4web.export import export_model
 
 words = sys.argv[2:]
+if sys.argv[1] != "export":
+    print("stand-in", *sys.argv[1:], flush=True)
+    sys.exit()
 options = dict(zip(words[::2], words[1::2], strict=True))
 export_model(Path(options["--target"]), Path(options["--assistant"]), Path(options["--out"]))
