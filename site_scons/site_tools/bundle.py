@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 from SCons.Script import ARGUMENTS, COMMAND_LINE_TARGETS, AlwaysBuild, Clean, Depends, Dir, Entry, Precious
@@ -85,9 +88,15 @@ def bundle_target(env, receipt, made):
 
 
 def named_model(env, suffix):
-    """The bundle's name and the files of MODEL=, which is taken relative to the checkout."""
+    """The bundle's name and the files of MODEL=, which is taken relative to the checkout.
+
+    What lies in exports/ gives its own name. Any other folder, and a name that could be read as one made here, gets a
+    hash of the path as well, so that no two models and no debug build share a bundle.
+    """
     folder = (root(env) / env["MODEL"]).resolve()
-    return f"bundle-{folder.name}{suffix}", [literal(path) for path in sorted(folder.glob("*")) if path.is_file()]
+    alone = folder.parent == root(env).resolve() / "exports" and not re.search(r"(^|-)(debug|[0-9a-f]{8})$", folder.name)
+    name = folder.name if alone else f"{folder.name}-{sha256(os.fsencode(folder)).hexdigest()[:8]}"
+    return f"bundle-{name}{suffix}", [literal(path) for path in sorted(folder.glob("*")) if path.is_file()]
 
 
 def verify_target(env, staged):

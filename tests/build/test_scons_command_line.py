@@ -148,7 +148,24 @@ def test_model_outside_the_checkout(built: Project, tmp_path: Path) -> None:
     model = tmp_path / "far away" / "other model"
     shutil.copytree(built.root / "build/model", model)
     built.scons("bundle", "verify", f"MODEL={model}")
-    assert built.path("build/bundle-other model/model/model.json").is_file()
+    bundle, = built.path("build").glob("bundle-other model-????????")
+    assert (bundle / "model/model.json").is_file()
+
+
+def test_no_two_models_and_no_debug_build_share_a_bundle(built: Project) -> None:
+    """B2: one folder, one owner. Names alone collide: exports/debug with DEBUG=1, a/mine with b/mine."""
+    places = ("exports/debug", "exports/mine", "exports/mine-debug", "a/mine", "b/mine", "b/mine-debug", "b/debug")
+    named = {}
+    for place in places:
+        built.path(place).mkdir(parents=True)
+        built.path(f"{place}/model.json").write_text("{}\n", encoding="utf-8")
+    for words in ((), ("DEBUG=1",)):
+        for place in ("", *(f"MODEL={place}" for place in places)):
+            out = built.scons("-n", "verify", *words, *filter(None, [place])).out
+            named[place, words], = re.findall(r"verifying build/(\S+)", out)
+    assert len(set(named.values())) == len(named), named
+    assert {named["", ()], named["", ("DEBUG=1",)], named["MODEL=exports/mine", ()]} == {
+        "bundle", "bundle-debug", "bundle-mine"}
 
 
 def test_readme_tables_name_real_targets_and_options() -> None:
