@@ -75,6 +75,13 @@ class VerifyError(Gemma4WebError):
     default_advice = "stage the bundle again with `scons bundle`"
 
 
+class DiskFullError(Gemma4WebError):
+    """A program that was started, or a set-up, met a full disk: infrastructure, not code."""
+
+    exit_code = 12
+    default_advice = "free some space, then run the command again; what is finished is kept"
+
+
 class BrowserError(Gemma4WebError):
     """Chromium, the page, the GPU or a deadline failed during a browser run."""
 

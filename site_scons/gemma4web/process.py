@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
-from gemma4web.errors import Gemma4WebError, ToolchainError
+from gemma4web.errors import DiskFullError, Gemma4WebError, ToolchainError
+
+_INTERRUPTED: Final = (-signal.SIGINT, 128 + signal.SIGINT)
+_DISK_FULL: Final = re.compile(r"ENOSPC|EDQUOT|No space left on device|Disk quota exceeded", re.IGNORECASE)
 
 
 def run(
@@ -24,7 +30,8 @@ def run(
     """Runs ``argv`` to its end and returns its standard output.
 
     ``env`` replaces the whole environment when given. A non-zero exit, a missing program or a timeout raises ``error``
-    with the shell line and the end of the program's output; ``what`` names the step for the message.
+    with the shell line and the end of the program's output; ``what`` names the step for the message. A program that met
+    a full disk raises DiskFullError (V14); one that was ended by Ctrl-C raises KeyboardInterrupt.
     """
     words = [os.fspath(word) for word in argv]
     line = shlex.join(words)
@@ -39,7 +46,11 @@ def run(
         raise error(f"{what or words[0]}: no such program: {words[0]}") from None
     except subprocess.TimeoutExpired:
         raise error(f"{what or words[0]}: no end after {timeout_s:.0f} s: {line}") from None
+    if finished.returncode in _INTERRUPTED:
+        raise KeyboardInterrupt
     if finished.returncode != 0:
-        tail = (finished.stdout + finished.stderr).strip()[-4000:]
-        raise error(f"{what or words[0]} failed with exit code {finished.returncode}: {line}\n{tail}")
+        said = (finished.stdout + finished.stderr).strip()
+        if full := next((text for text in said.splitlines() if _DISK_FULL.search(text)), None):
+            raise DiskFullError(f"{what or words[0]}: the disk is full: {full.strip()[:400]}")
+        raise error(f"{what or words[0]} failed with exit code {finished.returncode}: {line}\n{said[-4000:]}")
     return finished.stdout

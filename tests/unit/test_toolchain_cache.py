@@ -15,7 +15,7 @@ import pytest
 from fake_tools import Lines
 
 from gemma4web.errors import FetchError, ToolchainError
-from gemma4web.toolchain.cache import STAMP, default_cache, ensure_folder, locked, read_stamp
+from gemma4web.toolchain.cache import STAMP, default_cache, ensure_folder, locked, other_cache, read_stamp
 
 INPUTS: dict[str, Any] = {"version": 1}
 
@@ -135,7 +135,14 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ToolchainError, match="cannot be written") as caught, locked(tmp_path / "file", "x", Lines()):
         raise AssertionError("a file served as a folder")
-    assert "GEMMA4WEB_CACHE" in caught.value.advice
+    assert "CACHE=" in caught.value.advice and "GEMMA4WEB_CACHE" not in caught.value.advice
+
+
+def test_the_remedy_names_what_is_in_force(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where CACHE= names the folder, an environment variable changes nothing."""
+    monkeypatch.setenv("GEMMA4WEB_CACHE", str(tmp_path / "default"))
+    assert other_cache(tmp_path / "default") == "name another folder with CACHE= or the environment variable GEMMA4WEB_CACHE"
+    assert other_cache(tmp_path / "named") == f"name another folder than {tmp_path / 'named'} with CACHE="
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 from fake_tools import Lines, fake_browser, fake_flatbuffers, fake_npm, fake_package, fake_sdk, says, write_program
 
-from gemma4web.errors import ToolchainError
+from gemma4web.errors import DiskFullError, ToolchainError
 from gemma4web.files import write_atomic
 from gemma4web.pins import PypiFile, load_pins
 from gemma4web.toolchain import (
     ToolchainOptions,
+    cache,
     emscripten,
     identity,
     is_current,
@@ -194,11 +196,29 @@ def test_a_named_sdk_that_is_too_old_is_an_error_not_a_reason_to_fetch(options: 
     assert not out.exists()
 
 
-def test_a_full_disk_or_closed_folder_is_an_error_of_the_tree(options: Options, out: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["npm", "python"])
+def test_a_full_disk_is_said_with_the_space_that_is_left(options: Options, out: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         how: str) -> None:
+    """V14: neither the network nor a tool is at fault."""
+    chosen = options()
+    if how == "npm":
+        npm = Path(os.environ["PATH"].split(os.pathsep)[0]) / "npm"
+        write_program(npm, "#!/bin/sh\necho 'npm error code ENOSPC' >&2\nexit 228\n")
+    else:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        monkeypatch.setattr(cache, "write_stamp", full)
+    with pytest.raises(DiskFullError, match=r"the disk is full.*; \d+ MB are free there") as caught:
+        set_up(chosen, out, Lines())
+    assert str(chosen.cache_folder()) in str(caught.value)
+    assert "free some space or name another folder than" in caught.value.advice
+
+
+def test_a_closed_folder_is_an_error_of_the_tree(options: Options, out: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ToolchainError) as caught:
         set_up(options(cache=tmp_path / "file" / "cache"), out, Lines())
-    assert "GEMMA4WEB_CACHE" in caught.value.advice
+    assert "CACHE=" in caught.value.advice
 
 
 @pytest.mark.parametrize("damage", ["{", '{"schema": 2}', '{"schema": 1}'])

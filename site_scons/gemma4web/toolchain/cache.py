@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gemma4web.errors import RecordError, ToolchainError
+from gemma4web.errors import DiskFullError, RecordError, ToolchainError
 from gemma4web.files import dump_json, load_json, write_atomic
 
 if TYPE_CHECKING:
@@ -38,6 +38,20 @@ def default_cache() -> Path:
     return (Path(base).expanduser() / "gemma4web").absolute()
 
 
+def other_cache(cache: Path) -> str:
+    """The remedy that names another cache folder: an environment variable cannot overrule CACHE=."""
+    if cache == default_cache():
+        return "name another folder with CACHE= or the environment variable GEMMA4WEB_CACHE"
+    return f"name another folder than {cache} with CACHE="
+
+
+def disk_full(cache: Path, found: object) -> DiskFullError:
+    """A full disk while tools are set up, with the space that is left where they go."""
+    place = next((folder for folder in (cache, *cache.parents) if folder.is_dir()), Path("/"))
+    return DiskFullError(f"setting up the tools in {cache}: {found}; {shutil.disk_usage(place).free / 1e6:.0f} MB are free there",
+                         advice=f"free some space or {other_cache(cache)}, then run the command again; what is finished is kept")
+
+
 @contextmanager
 def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float = 3600.0) -> Iterator[None]:
     """Holds the lock ``name`` of the cache; another process that holds it is waited for, with one line saying so.
@@ -52,7 +66,7 @@ def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float 
     except OSError as error:
         raise ToolchainError(
             f"the cache folder {cache} cannot be written: {error.strerror}",
-            advice="set GEMMA4WEB_CACHE to a folder that you may write",
+            advice=f"{other_cache(cache)}; you have to be allowed to write there",
         ) from None
     try:
         deadline = time.monotonic() + timeout_s
@@ -67,7 +81,7 @@ def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float 
             if time.monotonic() >= deadline:
                 raise ToolchainError(
                     f"another set-up has held {path} for more than {timeout_s:.0f} s",
-                    advice="wait for the other build, or set GEMMA4WEB_CACHE to another folder",
+                    advice=f"wait for the other build, or {other_cache(cache)}",
                 )
             if not said:
                 progress.line(f"another set-up is making {cache / name}; waiting for it")

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--emdawnwebgpu-pkg", metavar="DIR", help="unpacked emdawnwebgpu package to use")
     parser.add_argument("--provider", choices=CHOICES, default="auto", help="implementation of webgpu.h")
     parser.add_argument("--browser", metavar="PROGRAM", help="Chromium to use")
-    parser.add_argument("--cache", metavar="DIR", help="where fetched tools are kept (default: GEMMA4WEB_CACHE)")
+    parser.add_argument("--cache", metavar="DIR", help="where fetched tools are kept (default: GEMMA4WEB_CACHE, else ~/.cache/gemma4web)")
     parser.add_argument("--out", metavar="FILE", type=Path, default=CHECKOUT / "build" / "toolchain.json",
                         help="file to write (default: build/toolchain.json of the checkout)")
     return parser

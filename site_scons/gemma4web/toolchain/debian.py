@@ -19,6 +19,7 @@ from gemma4web.files import sha256_bytes, write_atomic
 from gemma4web.pins import DebianGroup, parse_version, version_text
 from gemma4web.process import run
 from gemma4web.toolchain.apt_sources import AptSource, no_mirror
+from gemma4web.toolchain.cache import other_cache
 from gemma4web.toolchain.progress import SetUpProgress, folder_bytes, step
 
 DEBIAN_KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -82,7 +83,7 @@ class AptRoot:
         if '"' in here or "\n" in here:
             raise ToolchainError(
                 f"the cache folder {here!r} has a quote or a line break in its name, which apt cannot be told",
-                advice="set GEMMA4WEB_CACHE to another folder",
+                advice=other_cache(self.folder.parent),
             )
         settings = {
             "Dir::State": here, "Dir::State::lists": f"{here}/lists", "Dir::State::status": f"{here}/status",

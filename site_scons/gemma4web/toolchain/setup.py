@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Mapping
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gemma4web.errors import Gemma4WebError, ToolchainError
+from gemma4web.errors import DiskFullError, Gemma4WebError, ToolchainError
 from gemma4web.files import sha256_bytes, sha256_file
 from gemma4web.pins import Pins, Version, load_pins, parse_version, version_text
 from gemma4web.process import run
 from gemma4web.toolchain import model
 from gemma4web.toolchain.browsers import find_browser
+from gemma4web.toolchain.cache import disk_full, other_cache
 from gemma4web.toolchain.emscripten import (
     CONFIG_NAME,
     LIBRARIES_NAME,
@@ -136,17 +138,20 @@ def set_up(options: ToolchainOptions, out: Path, progress: SetUpProgress) -> Too
     """Finds or fetches every tool and writes ``out`` (build/toolchain.json), browser.json and the status file beside it.
 
     A file is written only when its content changed. Two set-ups that share a cache wait for each other's parts.
-    Raises ToolchainError (a tool is missing, too old or does not work) and FetchError (a registry did not deliver).
+    Raises ToolchainError (a tool is missing, too old or does not work), FetchError (a registry did not deliver) and
+    DiskFullError.
     """
     cache = options.cache_folder()
     try:
         return _set_up(options, cache, out, progress)
+    except DiskFullError as error:
+        raise disk_full(cache, error.args[0]) from error
     except OSError as error:
-        raise ToolchainError(
-            f"setting up the tools in {cache} failed: {error}",
-            advice="make room or name another folder with GEMMA4WEB_CACHE, then run the command again; "
-                   "what is finished is kept",
-        ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise disk_full(cache, f"the disk is full ({error})") from error
+        raise ToolchainError(f"setting up the tools in {cache} failed: {error}",
+                             advice=f"correct that or {other_cache(cache)}, then run the command again; "
+                                    "what is finished is kept") from error
 
 
 def _set_up(options: ToolchainOptions, cache: Path, out: Path, progress: SetUpProgress) -> Toolchain:
