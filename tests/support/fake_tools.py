@@ -98,7 +98,7 @@ def fake_npm(path: Path) -> Path:
     return write_program(path, f"""#!{sys.executable}
 import json, pathlib, sys
 prefix = pathlib.Path(sys.argv[sys.argv.index("--prefix") + 1])
-assert sys.argv[1] == "ci" and "--ignore-scripts" in sys.argv
+assert sys.argv[1] == "ci" and "--ignore-scripts" in sys.argv and "--fetch-retries=2" in sys.argv
 for name, entry in json.loads((prefix / "package-lock.json").read_text())["packages"].items():
     if name:
         folder = prefix / name

@@ -17,9 +17,12 @@ from gemma4web.errors import FetchError, ToolchainError
 from gemma4web.files import sha256_bytes, write_atomic
 from gemma4web.pins import NpmPackage, Pins, PypiFile, Version, parse_version, version_text
 from gemma4web.process import run
+from gemma4web.toolchain import reach
 from gemma4web.toolchain.cache import ensure_folder
 from gemma4web.toolchain.progress import SetUpProgress, folder_bytes, step
 
+_NO_NETWORK: Final = ("connect this machine to a network, or set https_proxy to the proxy that it has to use, then run the "
+                      "command again; finished downloads are kept")
 _NPM_TIMEOUT_S: Final = 1800.0
 _PIP_TIMEOUT_S: Final = 900.0
 _MACHINES: Final = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
@@ -77,10 +80,17 @@ def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
             raise FetchError("no `npm` on PATH", advice="install npm (on Debian: the package npm, or Node.js's own)")
         write_atomic(temporary / "package.json", json.dumps(manifest, indent=2) + "\n")
         write_atomic(temporary / "package-lock.json", text)
+        silence = reach.unreachable(npm, temporary)
+        if silence:
+            progress.line(f"no network? {silence}")
         with step(progress, f"installing {len(packages)} npm packages",
                   measure=lambda: folder_bytes(temporary), total=145e6):
-            run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress", "--prefix", temporary],
-                cwd=temporary, error=FetchError, what="npm ci", timeout_s=_NPM_TIMEOUT_S)
+            try:
+                run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
+                     *(reach.QUICK if silence else reach.PATIENT), "--prefix", temporary],
+                    cwd=temporary, error=FetchError, what="npm ci", timeout_s=_NPM_TIMEOUT_S)
+            except FetchError as error:
+                raise FetchError(f"{error.args[0]}\n{silence}", advice=_NO_NETWORK) if silence else error from None
 
     def finish(final: Path) -> dict[str, Any]:
         for package in packages:
