@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
+from SCons.Errors import BuildError
 from SCons.Script import Action
 
 from gemma4web.errors import Gemma4WebError
@@ -13,12 +15,42 @@ from gemma4web.errors import Gemma4WebError
 _toolchains = {}
 
 
+class EndedError(BuildError):
+    """A step that ended with ``status`` and has said why itself. SCons makes every exit code 2; this keeps the step's."""
+
+    def __init__(self, text, status):
+        super().__init__(errstr=text, status=status)
+
+    @property
+    def exitstatus(self):
+        return self.status
+
+    @exitstatus.setter
+    def exitstatus(self, code):
+        pass
+
+
+def interrupted():
+    """Whether Ctrl-C was pressed: only SCons's own handler knows, and it holds the jobs that it stopped."""
+    jobs, *_ = getattr(signal.getsignal(signal.SIGINT), "__defaults__", None) or (None,)
+    return jobs is not None and jobs.were_interrupted()
+
+
 def action(function, text, varlist=()):
-    """An SCons action around ``function(target, source, env)``; an error of the tree is printed with its remedy."""
+    """An SCons action around ``function(target, source, env)``; an error of the tree is printed with its remedy.
+
+    A step that failed because of Ctrl-C says that and no more.
+    """
     def run(target, source, env):
         try:
             function(target, source, env)
+        except KeyboardInterrupt:
+            return EndedError("interrupted", 128 + signal.SIGINT)
+        except EndedError as error:
+            return error
         except Gemma4WebError as error:
+            if interrupted():
+                return EndedError("interrupted", 128 + signal.SIGINT)
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return error.exit_code
         return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import shlex
 import subprocess
 from pathlib import Path
 
-from SCons.Script import AlwaysBuild
+from SCons.Script import AlwaysBuild, Main
 
-from site_tools.adapter import action, python, root
+from site_tools.adapter import EndedError, action, python, root
 
 
 def _run(target, source, env):
@@ -21,19 +23,28 @@ def _bench(target, source, env):
 
 
 def _serve(target, source, env):
-    if lock := env.get("LOCK"):
-        lock.close()  # a page that is being looked at stops no build
-    _streamed(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent),
-              "--port", env["PORT"])
+    """SCons becomes the server once it is done: Ctrl-C then ends the server alone, and a page that is being looked at
+    stops no build."""
+    argv, environment = python(env, "-m", "gemma4web", "serve", "--bundle", str(Path(source[0].abspath).parent),
+                               "--port", env["PORT"])
+
+    def become():
+        if not Main.exit_status:
+            print(shlex.join(argv), flush=True)
+            os.chdir(root(env))
+            os.execve(argv[0], argv, environment)
+
+    atexit.register(become)
 
 
 def _streamed(env, *words):
     """Runs a program with its output on this terminal; its failure is the target's failure."""
-    from gemma4web.errors import Gemma4WebError
     argv, environment = python(env, *words)
     print(shlex.join(argv), flush=True)
     if code := subprocess.run(argv, cwd=root(env), env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-        raise Gemma4WebError(f"{words[1]} failed with exit code {code}")
+        name = " ".join(words[1:3]) if words[1] == "gemma4web" else words[1]
+        code = code if code > 0 else 128 - code
+        raise EndedError(f"{name} ended with exit code {code}", code)
 
 
 def _test(target, source, env):

@@ -1,6 +1,7 @@
 """Stands in for em++: an object holds the hashes of everything that went in, a module the hashes of its objects.
 
-Every call is logged with the file it makes. A source that holds `#error` fails as a compiler does.
+Every call is logged with the file it makes. A source that holds `#error` fails as a compiler does, and
+one with `#wait` takes until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from pathlib import Path
 
 
@@ -29,6 +31,12 @@ def includes(source: Path, folders: list[str], found: list[Path]) -> None:
     if "#error" in text:
         print(f"{source}:1:2: error: the source says #error", file=sys.stderr)
         sys.exit(1)
+    if "#wait" in text:
+        try:
+            log("waiting")
+            time.sleep(600)
+        except KeyboardInterrupt:
+            sys.exit(1)  # as emcc does
     found.append(source)
     for name in re.findall(r'^\s*#include\s+(?:"([^"]+)"|MACRO_(\w+))', text, flags=re.MULTILINE):
         wanted = name[0] or f"base/{name[1]}.h"
