@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from gemma4web import manifest as manifests
-from gemma4web.errors import Gemma4WebError, PublishError, RecordError, UsageError, VerifyError
+from gemma4web.errors import Gemma4WebError, PublishError, RecordError, VerifyError
 from gemma4web.files import sha256_bytes, sha256_file
 from gemma4web.manifest import HOST_FILES, MODEL_FOLDER, NAME, RECEIPT_NAME, FileIdentity, Manifest
 from gemma4web.receipts import Receipt, identify, link_of, page_assets, parse_receipt
@@ -17,6 +18,7 @@ from gemma4web.variants import VARIANTS
 
 MODEL_RECEIPT: Final = "model.json"
 MODEL_SOURCE: Final = "source.json"
+EXPORT_AGAIN: Final = "export the model again with `python -m gemma4web export`"
 
 
 def read_model_receipt(data: bytes, name: str) -> dict[str, Any]:
@@ -24,21 +26,25 @@ def read_model_receipt(data: bytes, name: str) -> dict[str, Any]:
 
     Raises RecordError for its form, PublishError when it is bound to no source receipt (X18).
     """
-    document = manifests.strict_json(data, name)
+    try:
+        document = manifests.strict_json(data, name)
+    except RecordError as error:
+        raise RecordError(str(error.args[0]), advice=EXPORT_AGAIN) from None
     if not isinstance(document, dict) or document.get("schema") != 1 or isinstance(document["schema"], bool):
-        raise RecordError(f"{name} is not a model receipt of schema 1")
+        raise RecordError(f"{name} is not a model receipt of schema 1", advice=EXPORT_AGAIN)
     files = document.get("files")
     if not isinstance(files, dict) or not files or not all(_is_identity(entry) for entry in files.values()):
-        raise RecordError(f"{name} has no valid `files`, wanted name -> {{bytes, sha256}}")
+        raise RecordError(f"{name} has no valid `files`, wanted name -> {{bytes, sha256}}", advice=EXPORT_AGAIN)
     if not isinstance(document.get("methods"), dict) or not document["methods"]:
-        raise RecordError(f"{name} names no method")
+        raise RecordError(f"{name} names no method", advice=EXPORT_AGAIN)
     bound = files.get(MODEL_SOURCE)
     if bound is None or bound["sha256"] != document.get("source_sha256"):
         raise PublishError(f"{name} is not bound to a source receipt: `source_sha256` is "
                            f"{document.get('source_sha256')!r}, {MODEL_SOURCE} is {bound and bound['sha256']!r}",
                            advice="export the model again; a model without a source receipt is never staged")
     if faults := manifests.path_faults(files):
-        raise PublishError(f"{name} lists files that no bundle may hold:\n  " + "\n  ".join(faults))
+        raise PublishError(f"{name} lists files that no bundle may hold:\n  " + "\n  ".join(faults),
+                           advice=EXPORT_AGAIN)
     return document
 
 
@@ -67,7 +73,7 @@ def verify(bundle: Path) -> list[str]:
         receipt = parse_receipt(_bytes_of(bundle / RECEIPT_NAME), RECEIPT_NAME)
         return _receipt_problems(manifest, receipt) + _model_problems(bundle, manifest)
     except Gemma4WebError as error:
-        return str(error).splitlines()
+        return str(error.args[0]).splitlines()
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -183,16 +189,11 @@ def verify_or_raise(bundle: Path, *, advice: str | None = None) -> str:
             f"bundle sha256 {sha256_file(bundle / NAME)}")
 
 
-def main_verify(argv: list[str]) -> int:
-    """`python -m gemma4web verify BUNDLE`: 0 when every claim holds, else the exit code of the error printed."""
-    if len(argv) != 1 or argv[0] in ("-h", "--help"):
-        print("usage: python -m gemma4web verify BUNDLE\n\nRecomputes every claim of a staged bundle.",
-              file=sys.stdout if argv in (["-h"], ["--help"]) else sys.stderr)
-        return 0 if argv in (["-h"], ["--help"]) else UsageError.exit_code
+def main_verify(argv: Sequence[str]) -> int:
+    """`python -m gemma4web verify`: 0 when every claim holds. Raises VerifyError with every problem otherwise."""
+    parser = argparse.ArgumentParser(prog="gemma4web verify", description="Recomputes every claim of a staged bundle.")
+    parser.add_argument("bundle", type=Path, nargs="?", default=Path("build/bundle"), metavar="BUNDLE",
+                        help="folder of a staged bundle (default: build/bundle)")
     with contextlib.suppress(BrokenPipeError):
-        try:
-            print(verify_or_raise(Path(argv[0])))
-        except Gemma4WebError as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            return error.exit_code
+        print(verify_or_raise(parser.parse_args(argv).bundle))
     return 0

@@ -88,8 +88,9 @@ def test_program_of_another_method_is_found(checkout: Checkout) -> None:
 def test_bad_model_receipts_are_refused(checkout: Checkout, change: Any, said: str) -> None:
     """X18, P49, P50: an unbound or malformed model is never staged, and nothing is written."""
     rewrite_model(checkout.model, change)
-    with pytest.raises((PublishError, RecordError), match=said):
+    with pytest.raises((PublishError, RecordError), match=said) as caught:
         stage(checkout)
+    assert "export the model again" in caught.value.advice
     assert not checkout.bundle.exists()
     assert siblings(checkout) == []
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundle_case import Checkout
+from bundle_case import Checkout, stage
 
 from gemma4web import verification
-from gemma4web.errors import Gemma4WebError, UsageError, VerifyError
+from gemma4web.__main__ import main
+from gemma4web.errors import Gemma4WebError, VerifyError
 from gemma4web.files import dump_json, sha256_file
 
 
@@ -113,18 +114,39 @@ def test_edited_receipt_is_found(staged: Checkout) -> None:
     assert any("changed between the actions" in problem for problem in verification.verify(staged.bundle))
 
 
+def test_each_remedy_is_printed_once(staged: Checkout) -> None:
+    """A manifest or a receipt that cannot be read comes with a remedy of its own, which is not that of the bundle."""
+    (staged.bundle / "manifest.json").write_text("{", encoding="utf-8")
+    for path in ("manifest.json", "model/model.json"):
+        with pytest.raises(VerifyError) as caught:
+            verification.verify_or_raise(staged.bundle)
+        assert str(caught.value).count("remedy:") == 1, path
+        stage(staged)
+        (staged.bundle / "model/model.json").write_text("[]", encoding="utf-8")
+        rewrite_manifest(staged.bundle, lambda d: None)
+
+
 def test_command(staged: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verification.main_verify([str(staged.bundle)]) == 0
+    assert main(["verify", str(staged.bundle)]) == 0
     assert "all as claimed" in capsys.readouterr().out
     (staged.bundle / "app.js").write_bytes(b"x")
-    assert verification.main_verify([str(staged.bundle)]) == VerifyError.exit_code
+    assert main(["verify", str(staged.bundle)]) == VerifyError.exit_code
     error = capsys.readouterr().err
     assert "app.js differs" in error
-    assert "remedy: stage the bundle again" in error
-    assert verification.main_verify([str(staged.root / "none")]) == VerifyError.exit_code
+    assert error.count("remedy: stage the bundle again") == 1
+    assert main(["verify", str(staged.root / "none")]) == VerifyError.exit_code
     assert "there is no bundle at" in capsys.readouterr().err
-    assert verification.main_verify([]) == UsageError.exit_code
-    assert verification.main_verify(["--help"]) == 0
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    (["--nonsense"], 2, "unrecognized arguments: --nonsense"), (["x", "y"], 2, "unrecognized arguments: y"),
+    (["--help"], 0, "Recomputes every claim"),
+])
+def test_command_line(words: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["verify", *words])
+    assert caught.value.code == code
+    assert says in "".join(capsys.readouterr())
 
 
 def test_bundle_without_manifest_is_unpublished(staged: Checkout) -> None:
