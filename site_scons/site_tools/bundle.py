@@ -43,7 +43,7 @@ def _verify(target, source, env):
     from gemma4web import verification
     top = root(env)
     bundle, options = top / env["BUNDLE"], [f"{name}={env[name]}" for name in ("MODEL", "HOST") if ARGUMENTS.get(name)]
-    remedy = shlex.join(["scons", "bundle", *options, *(["DEBUG=1"] if env["DEBUG"] else [])])
+    remedy = shlex.join(["scons", "bundle", *options, *(["DEBUG=1"] if env["DEBUG"] == "1" else [])])
     try:
         print(verification.verify_or_raise(bundle, advice=f"stage the bundle: `{remedy}`"))
     except verification.VerifyError:

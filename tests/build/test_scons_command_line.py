@@ -28,6 +28,7 @@ def test_help_needs_no_tool(bare: Project) -> None:
     out = bare.scons("-h").out
     for name in ALIASES:
         assert re.search(rf"^  (\S+, )?{name}[ ,]", out, flags=re.MULTILINE), name
+    assert re.search(r"^  DEBUG=  .*\(0\|1\) \[0\]$", out, flags=re.MULTILINE), "as the README writes it"
     assert bare.calls() == []
 
 
