@@ -186,7 +186,7 @@ def test_half_precision(tmp_path: Path, dtype: str) -> None:
     folders = []
     for role, file in zip(("target", "assistant"), files, strict=True):
         base = FIXTURES / "tiny-rand" / role
-        tensors = tiny_story.load_file(base / "model.safetensors")
+        tensors = tiny_story.checkpoint_tensors(base)
         document = json.loads((base / "config.json").read_text())
         folders.append(write_checkpoint(tmp_path / role, document, tensors, dtype=dtype))
         for name, (values, type_) in file.tensors.items():

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from fixtures.story.training import pack
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+
+from gemma4web.export.tensors import Checkpoint
 
 Tensors = dict[str, npt.NDArray[Any]]
 
@@ -130,12 +132,20 @@ def story_files(vocab: int = CONFIG["target"]["vocab"]) -> tuple[pack.File, pack
     return target, assistant
 
 
+def checkpoint_tensors(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    """Tensors of a checkpoint folder by name, floats widened to f32, integers as i64."""
+    with Checkpoint(folder) as checkpoint:
+        shapes = {name: (checkpoint.find(name).dtype, checkpoint.find(name).shape) for name in checkpoint.names()}
+        return {name: checkpoint.integers(name, shape).astype(np.int64) if dtype.startswith("I") else
+                checkpoint.float_rows(name, shape, slice(None)) for name, (dtype, shape) in shapes.items()}
+
+
 def tiny_rand_files() -> tuple[pack.File, pack.File]:
     """fixtures/tiny-rand as GGUF with f32 tensors."""
     folder, tokenizer = FIXTURES / "tiny-rand", first_pieces(TINY_RAND["target"]["vocab"])
     target, assistant = (
         {name.removeprefix("model.").removeprefix("masked_embedding."): values
-         for name, values in load_file(folder / role / "model.safetensors").items()} for role in ("target", "assistant"))
+         for name, values in checkpoint_tensors(folder / role).items()} for role in ("target", "assistant"))
     return pack.target_file(TINY_RAND, target, tokenizer), pack.assistant_file(TINY_RAND, assistant, tokenizer)
 
 
