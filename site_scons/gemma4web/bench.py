@@ -26,9 +26,11 @@ from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run, re
 from gemma4web.report import template
 from gemma4web.run_command import (
     add_browser_options,
+    add_output_options,
     bundle_manifest,
     check_mtp,
     console_of,
+    output_paths,
     run_options,
     settings_of,
     told_variants,
@@ -143,14 +145,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_browser_options(parser)
     parser.add_argument("--variants", help=f"comma list (default: {DEFAULT_VARIANTS}, as far as the model has programs for them)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="sessions, each a fresh browser (default: 3)")
-    parser.add_argument("--record", type=Path, default=Path("build/records/bench.json"))
-    parser.add_argument("--report", type=Path, default=Path("build/report/bench.html"))
+    add_output_options(parser, "bench", "bench")
     options = parser.parse_args(argv)
     if options.repeats < 1:
         raise UsageError(f"--repeats {options.repeats} measures nothing", advice="use at least 1; 3 or more give a spread")
     console = console_of()
     about = bundle_manifest(options.bundle)
     variants = told_variants(options, DEFAULT_VARIANTS, about, console)
+    record_path, report_path = output_paths(options, "bench", "bench")
     sessions: list[Record] = []
 
     def check(record: Record) -> None:
@@ -160,8 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     bench = measure(options.bundle, read_prompts(options.prompts), variants, options.repeats, run_options(options), check=check,
                     progress=lambda line: console.print(line, style="dim", markup=False))
     print_bench(bench, adapter_line(sessions[0]), console)
-    write_atomic(options.record, dump_json(msgspec.to_builtins(bench)))
-    write_atomic(options.report, render_bench(bench, manifest=about, settings=settings_of(options),
-                                              record_name=options.record.name))
-    console.print(f"record {options.record}\nreport {options.report}", markup=False)
+    write_atomic(record_path, dump_json(msgspec.to_builtins(bench)))
+    write_atomic(report_path, render_bench(bench, manifest=about, settings=settings_of(options),
+                                           record_name=record_path.name))
+    console.print(f"record {record_path}\nreport {report_path}", markup=False, soft_wrap=True)
     return 0

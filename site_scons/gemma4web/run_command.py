@@ -21,6 +21,9 @@ from gemma4web.summary import compares_mtp, mtp_mismatches, print_summary
 from gemma4web.toolchain.model import load_browser
 from gemma4web.variants import VARIANTS, Variant
 
+DEFAULT_BUNDLE: Final = Path("build/bundle")
+RECORDS: Final = Path("build/records")
+REPORTS: Final = Path("build/report")
 ALL_VARIANTS: Final = ",".join(variant.name for variant in VARIANTS)
 
 
@@ -56,11 +59,28 @@ def bundle_variants(named: str | None, default: str, methods: Collection[str]) -
 
 def add_browser_options(parser: argparse.ArgumentParser) -> None:
     """The options that every command with a browser run has."""
-    parser.add_argument("--bundle", type=Path, default=Path("build/bundle"))
+    parser.add_argument("--bundle", type=Path, default=DEFAULT_BUNDLE, metavar="DIR", help=f"default: {DEFAULT_BUNDLE}")
     parser.add_argument("--prompts", type=Path, required=True,
                         help='JSON list of {"id", "tokens" or "text", "max_new_tokens"}')
     parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
     add_launch_options(parser)
+
+
+def add_output_options(parser: argparse.ArgumentParser, record: str, report: str) -> None:
+    """Where a command writes; see `output_paths`."""
+    parser.add_argument("--record", type=Path, metavar="FILE", help=f"default: {RECORDS}/{record}.json; another bundle "
+                        f"than {DEFAULT_BUNDLE} has its name in it")
+    parser.add_argument("--report", type=Path, metavar="FILE", help=f"default: {REPORTS}/{report}.html, likewise")
+
+
+def output_paths(options: argparse.Namespace, record: str, report: str) -> tuple[Path, Path]:
+    """The record and the report of this command: as named, else named after the bundle, so that none overwrites another's.
+
+    build/bundle gives run.json, build/bundle-mine run-mine.json, any other folder run-<its name>.json.
+    """
+    bundle = options.bundle.absolute()
+    suffix = "" if bundle == DEFAULT_BUNDLE.absolute() else "-" + (bundle.name.removeprefix("bundle-") or "bundle")
+    return options.record or RECORDS / f"{record}{suffix}.json", options.report or REPORTS / f"{report}{suffix}.html"
 
 
 def add_launch_options(parser: argparse.ArgumentParser) -> None:
@@ -74,12 +94,15 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
 def run_options(options: argparse.Namespace) -> RunOptions:
     """Raises UsageError for a browser that is not there, ToolchainError when none is set up."""
     if options.browser is None:
+        if not options.browser_json.is_file():
+            raise UsageError(f"no Chromium is named, and {options.browser_json} does not exist here",
+                             advice="name one with --browser PROGRAM, or run in the checkout, after `scons toolchain`")
         found = load_browser(options.browser_json)
         chromium = Chromium(executable=found.executable, env=found.env)
     elif options.browser.is_file():
         chromium = Chromium(executable=options.browser.absolute())
     else:
-        raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with BROWSER=")
+        raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with --browser PROGRAM")
     return RunOptions(chromium=chromium, gpu=options.gpu, browser_flags=tuple(options.browser_flag),
                       deadline_s=getattr(options, "deadline", DEADLINE_S))
 
@@ -126,18 +149,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gemma4web run", description=main.__doc__)
     add_browser_options(parser)
     parser.add_argument("--variants", help="comma list (default: all four that the model has a program for)")
-    parser.add_argument("--record", type=Path, default=Path("build/records/run.json"))
-    parser.add_argument("--report", type=Path, default=Path("build/report/index.html"))
+    add_output_options(parser, "run", "index")
     options = parser.parse_args(argv)
     console = console_of()
     about = bundle_manifest(options.bundle)
     variants = told_variants(options, ALL_VARIANTS, about, console)
+    record_path, report_path = output_paths(options, "run", "index")
     record = run_bundle(options.bundle, read_prompts(options.prompts), variants, run_options(options),
                         progress=lambda line: console.print(line, style="dim", markup=False))
     print_summary(record, console)
     check_mtp(record, console)
-    write_record(options.record, record)
-    write_report(options.report, record, manifest=about, settings=settings_of(options),
-                 record_name=options.record.name)
-    console.print(f"record {options.record}\nreport {options.report}", markup=False)
+    write_record(record_path, record)
+    write_report(report_path, record, manifest=about, settings=settings_of(options), record_name=record_path.name)
+    console.print(f"record {record_path}\nreport {report_path}", markup=False, soft_wrap=True)
     return 0

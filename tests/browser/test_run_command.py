@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -26,7 +27,7 @@ from gemma4web.chromium import Chromium, launch_flags, processes_of, runs_folder
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.record import Record, parse_prompts, read_record
-from gemma4web.run_command import ALL_VARIANTS, bundle_variants, choose_variants, main
+from gemma4web.run_command import ALL_VARIANTS, bundle_variants, choose_variants, main, output_paths
 from gemma4web.serve import BundleHandler, BundleServer, serving
 
 pytestmark = pytest.mark.browser
@@ -255,6 +256,27 @@ def test_unknown_variants_are_refused(names: str) -> None:
 def test_what_is_no_bundle_is_refused_before_a_browser_starts(tmp_path: Path, chromium: Chromium) -> None:
     with pytest.raises(UsageError, match="no staged bundle"):
         run(tmp_path, chromium)
+
+
+@pytest.mark.parametrize(("bundle", "record", "report"), [
+    ("build/bundle", "build/records/run.json", "build/report/index.html"),
+    ("build/bundle-mine", "build/records/run-mine.json", "build/report/index-mine.html"),
+    ("build/bundle-debug", "build/records/run-debug.json", "build/report/index-debug.html"),
+    ("/srv/bundle", "build/records/run-bundle.json", "build/report/index-bundle.html"),
+])
+def test_each_bundle_has_a_record_of_its_own(bundle: str, record: str, report: str) -> None:
+    """N6: MODEL= does not overwrite what was recorded of the default model."""
+    named = argparse.Namespace(bundle=Path(bundle), record=None, report=None)
+    assert output_paths(named, "run", "index") == (Path(record), Path(report))
+    assert output_paths(argparse.Namespace(bundle=Path(bundle), record=Path("a"), report=Path("b")), "run", "index") == (
+        Path("a"), Path("b"))
+
+
+def test_no_browser_outside_the_checkout_names_the_option(fake_bundle: Path, prompts_file: Path, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"(?s)build/browser.json does not exist here.*remedy: name one with --browser"):
+        main(["--bundle", str(fake_bundle), "--prompts", str(prompts_file)])
 
 
 def test_a_missing_browser_is_named(fake_bundle: Path, prompts_file: Path, tmp_path: Path) -> None:

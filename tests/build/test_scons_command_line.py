@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tiny_project import CHECKOUT, Project
 
+from gemma4web.__main__ import COMMANDS
+
 ALIASES = ("toolchain", "plain", "mtp", "bundle", "verify", "run", "serve", "bench", "test", "check", "kernels",
            "kernels-lock")
 
@@ -175,5 +177,7 @@ def test_readme_tables_name_real_targets_and_options() -> None:
     construct = (CHECKOUT / "SConstruct").read_text(encoding="utf-8")
     for name in ALIASES:
         assert re.search(rf"^\| `scons {name}`", readme, flags=re.MULTILINE), name
+    for command in COMMANDS:
+        assert f"`{command}`" in readme, command
     options = set(re.findall(r'^    (?:EnumVariable|BoolVariable|)\("([A-Z_]+)"', construct, flags=re.MULTILINE))
     assert options == set(re.findall(r"^\| `([A-Z_]+)=", readme, flags=re.MULTILINE))
