@@ -7,12 +7,14 @@ product's rule for visible rows come from the float64 reference, which reproduce
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from gguf import GGUFReader
 from tests.browser.conftest import REPOSITORY
 from tests.support.chrome import Chrome
 from tests.support.models import ModelPage, bundle_with, opened
@@ -93,6 +95,22 @@ def test_logits_equal_the_reference(chrome: Chrome, bundle: Path, tmp_path: Path
         passes = page.passes(prompt, STEPS)
     for found, wanted in zip(passes, reference.logits, strict=True):
         assert np.abs(found.logits - wanted).max() <= TOLERANCE
+
+
+def test_a_dead_assistant_shows_in_the_counters(chrome: Chrome, bundle: Path, tmp_path: Path) -> None:
+    """P60: with an assistant that sees nothing the text stays right, so only the counters can tell; they do."""
+    target, assistant = gguf_pair(FOLDER)
+    broken = Path(shutil.copy(assistant, tmp_path / "broken-assistant.gguf"))
+    projection = next(tensor for tensor in GGUFReader(broken, "r+").tensors if tensor.name == "nextn.pre_projection.weight")
+    projection.data.reshape(-1, 18)[:, :2] = 0  # the scales of all blocks
+    projection.data.base.flush()
+    exported = export(ExportOptions(target=target, assistant=broken, out=tmp_path / "model", context=256))
+    with opened(chrome, bundle_with(bundle, exported, tmp_path / "bundle"), "mtp-wall") as page:
+        found = page.generate(GOLDEN[0]["prompt"], 24)
+    assert found["tokens"] == GOLDEN[0]["plain"][:24]
+    counters = found["counters"]
+    assert counters["drafted"] == 2 * counters["rounds"] > 30
+    assert counters["accepted"] < 0.1 * counters["drafted"]
 
 
 def test_the_demo_page_tells_a_story(page: Any, site: BundleServer) -> None:
