@@ -232,11 +232,36 @@ def test_existing_destination(micro_pair: tuple[Path, Path], tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("options", [("--context", "0"), ("--context", "257"), ("--prefill-rows", "0"),
-                                     ("--prefill-rows", "513")])
+                                     ("--prefill-rows", "513"), ("--max-shard-bytes", "-1"), ("--max-shard-bytes", "0")])
 def test_options_out_of_range(micro_pair: tuple[Path, Path], tmp_path: Path, options: tuple[str, str],
                               capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(micro_pair, tmp_path / "model", *options) == 2
-    assert "UsageError" in capsys.readouterr().err and not (tmp_path / "model").exists()
+    errors = capsys.readouterr().err
+    assert "UsageError" in errors and "remedy: name " in errors and options[0] in errors
+    assert not (tmp_path / "model").exists()
+
+
+def test_nothing_is_exported_into_a_published_model(micro_pair: tuple[Path, Path], tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    """X14: a model holds exactly what its receipt lists, so a second one inside it would break the first."""
+    assert _run(micro_pair, tmp_path / "model") == 0
+    for inside in ("again", "deep/er/again"):
+        assert _run(micro_pair, tmp_path / "model" / inside) == PublishError.exit_code
+        assert "would lie inside the published model" in capsys.readouterr().err
+    open_folder(tmp_path / "model")
+
+
+@pytest.mark.parametrize(("name", "text"), [("config.json", "{"), ("config.json", "[]"), ("config.json", None),
+                                            ("model.safetensors", None)])
+def test_an_incomplete_checkpoint_comes_with_a_remedy(micro_pair: tuple[Path, Path], tmp_path: Path, name: str,
+                                                      text: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / name).unlink()
+    if text is not None:
+        (pair[0] / name).write_text(text, encoding="utf-8")
+    assert _run(pair, tmp_path / "model") == CheckpointError.exit_code
+    errors = capsys.readouterr().err
+    assert name in errors and "remedy: " in errors and "safetensors" in errors
 
 
 def test_input_that_changes_meanwhile(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -311,6 +336,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         command_line.main(["export", "--help"])
     text = capsys.readouterr().out
     assert ended.value.code == 0
+    assert "None" not in text
     for option in ("--target", "--assistant", "--out", "--weights", "--prefill-rows", "--context", "--logits",
                    "--query-positions", "--max-shard-bytes", "--name"):
         assert option in text

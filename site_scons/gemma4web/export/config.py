@@ -17,6 +17,7 @@ from gemma4web.errors import CheckpointError
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
 
 _WANTED_TARGET: Final = "gemma4_text"
+_WHOLE: Final = "fetch this file of the checkpoint again, and name the folder that holds config.json and safetensors"
 _OUTER_TARGET: Final = ("gemma4", "gemma4_unified")
 
 
@@ -25,11 +26,11 @@ def load(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}", advice=_WHOLE) from None
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from None
+        raise CheckpointError(f"{path} is not JSON: {error}", advice=_WHOLE) from None
     if not isinstance(document, dict):
-        raise CheckpointError(f"{path} is no JSON object")
+        raise CheckpointError(f"{path} is no JSON object", advice=_WHOLE)
     return document
 
 

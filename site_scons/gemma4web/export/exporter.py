@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from gemma4web.errors import CheckpointError, UsageError
+from gemma4web.errors import CheckpointError, PublishError, UsageError
 from gemma4web.export import shards
 from gemma4web.export.folder_source import FolderSource
 from gemma4web.export.gguf_source import GgufSource
@@ -101,12 +101,17 @@ def open_source(path: Path) -> Source:
 
 def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptions:
     if options.weights not in ("f32", "q4"):
-        raise UsageError(f"weights {options.weights!r}, wanted f32 or q4")
+        raise UsageError(f"weights {options.weights!r}, wanted f32 or q4", advice="name one of the two with --weights")
     context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
     if not 1 <= context <= target.max_positions:
-        raise UsageError(f"context {context}, wanted 1..{target.max_positions}, the model's own limit")
+        raise UsageError(f"context {context}, wanted 1..{target.max_positions}, the model's own limit",
+                         advice="name fewer positions with --context, or leave it out")
     if not 1 <= options.prefill_rows <= DEFAULT_PREFILL_ROWS:
-        raise UsageError(f"prefill rows {options.prefill_rows}, wanted 1..{DEFAULT_PREFILL_ROWS}")
+        raise UsageError(f"prefill rows {options.prefill_rows}, wanted 1..{DEFAULT_PREFILL_ROWS}",
+                         advice="name a number in that range with --prefill-rows, or leave it out")
+    if options.max_shard_bytes < 1:
+        raise UsageError(f"shards of {options.max_shard_bytes} bytes, wanted at least 1",
+                         advice="name what the static host serves with --max-shard-bytes, or leave it out")
     return methods.GraphOptions(
         linear_dtype=Dtype.F32 if options.weights == "f32" else Dtype.Q4, prefill_rows=options.prefill_rows,
         context=context, all_logits=options.all_logits, query_positions=options.query_positions,
@@ -270,11 +275,20 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
     publication.write(MODEL_FILE, _model_receipt(job, programs, files, receipt))
 
 
+def refuse_inside_a_model(out: Path) -> None:
+    """A published model holds exactly what its receipt lists: one inside it would break it. Raises PublishError."""
+    for folder in out.absolute().parents:
+        if (folder / MODEL_FILE).is_file() and (folder / SOURCE_FILE).is_file():
+            raise PublishError(f"{out} would lie inside the published model {folder}, which may hold nothing else",
+                               advice="name a folder elsewhere with --out")
+
+
 def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
     """Exports a target, and an assistant when one is given, to a new folder; returns the folder.
 
     Raises CheckpointError, UsageError or PublishError; the destination then does not exist.
     """
+    refuse_inside_a_model(options.out)
     with Publication(options.out) as publication:
         paths = {Role.TARGET: options.target}
         if options.assistant is not None:

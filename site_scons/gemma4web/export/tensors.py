@@ -102,12 +102,13 @@ def checkpoint_files(folder: Path) -> list[Path]:
         raise CheckpointError(f"{folder} is no folder", advice="name the folder that holds config.json")
     if not index.is_file():
         if not single.is_file():
-            raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json")
+            raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
+                                  advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
         return [single]
     try:
         names = set(json.loads(index.read_bytes())["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is no safetensors index: {error}") from None
+        raise CheckpointError(f"{index} is no safetensors index: {error}", advice=BROKEN) from None
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise CheckpointError(f"{index} names {name!r}, which is no file name")
