@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gemma4web.browser import RunOptions, run_bundle
-from gemma4web.errors import UsageError
+from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import dump_json, write_atomic
 from gemma4web.manifest import Sha256
 from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run, read_prompts
@@ -35,7 +35,7 @@ from gemma4web.run_command import (
     settings_of,
     told_variants,
 )
-from gemma4web.summary import SOFTWARE_LABEL, adapter_line
+from gemma4web.summary import SOFTWARE_LABEL, adapter_line, dead_assistant
 from gemma4web.variants import Variant
 
 SCHEMA: Final = 1
@@ -157,6 +157,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def check(record: Record) -> None:
         check_mtp(record, console)
+        if useless := dead_assistant(record.runs):
+            raise BrowserError(f"{useless}; a measurement would say nothing of speculative decoding",
+                               advice="export with the assistant that was trained for this model, or measure plain "
+                                      "decoding alone: --variants plain-wall")
         sessions.append(record)
 
     bench = measure(options.bundle, read_prompts(options.prompts), variants, options.repeats, run_options(options), check=check,

@@ -17,7 +17,7 @@ from gemma4web.chromium import Chromium, launch_flags
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.record import Record, read_prompts, write_record
 from gemma4web.report import write_report
-from gemma4web.summary import compares_mtp, mtp_mismatches, print_summary
+from gemma4web.summary import compares_mtp, dead_assistant, mtp_mismatches, print_summary
 from gemma4web.toolchain.model import load_browser
 from gemma4web.variants import VARIANTS, Variant
 
@@ -136,12 +136,14 @@ def console_of() -> Console:
 
 
 def check_mtp(record: Record, console: Console) -> None:
-    """Raises BrowserError when variants gave different tokens for one prompt (R12)."""
+    """Raises BrowserError when variants gave different tokens for one prompt (R12); warns of a dead assistant."""
     if mismatches := mtp_mismatches(record.runs):
         raise BrowserError("MTP equals plain: NO\n  " + "\n  ".join(mismatches),
                            advice="greedy tokens must not depend on the variant: this is a fault of the runtime")
     if compares_mtp(record.runs):
         console.print("MTP equals plain: yes, token for token", style="green")
+    if useless := dead_assistant(record.runs):
+        console.print(f"warning: {useless}", style="yellow")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from gemma4web.record import Record, Run
 
+FEWEST_DRAFTS = 64
+LEAST_ACCEPTED = 0.02
 SOFTWARE_LABEL = "software adapter: times are no GPU results"
 
 
@@ -28,6 +30,18 @@ def acceptance(run: Run) -> str:
     if run.mtp.drafted == 0:
         return "none drafted"
     return f"{run.mtp.accepted}/{run.mtp.drafted} ({100 * run.mtp.accepted / run.mtp.drafted:.0f} %)"
+
+
+def dead_assistant(runs: Sequence[Run]) -> str | None:
+    """What is wrong when the assistant is of no use, though verification keeps the text right (P60).
+
+    None when at least two of a hundred drafts were accepted, or when fewer than 64 were made, which says nothing.
+    """
+    counters = [run.mtp for run in runs if run.mtp is not None]
+    drafted, accepted = sum(one.drafted for one in counters), sum(one.accepted for one in counters)
+    if drafted < FEWEST_DRAFTS or accepted >= LEAST_ACCEPTED * drafted:
+        return None
+    return f"{accepted} of {drafted} drafts were accepted: this assistant is of no use to this model"
 
 
 def mtp_mismatches(runs: Sequence[Run]) -> list[str]:

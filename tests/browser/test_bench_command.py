@@ -16,9 +16,9 @@ from gemma4web.variants import VARIANTS
 pytestmark = pytest.mark.browser
 
 
-def command(bundle: Path, chromium: Chromium, tokens: list[int], tmp_path: Path, *more: str) -> list[str]:
+def command(bundle: Path, chromium: Chromium, tokens: list[int], tmp_path: Path, *more: str, count: int = 16) -> list[str]:
     prompts = tmp_path / "prompts.json"
-    prompts.write_text(json.dumps([{"id": "one", "tokens": tokens, "max_new_tokens": 16}]))
+    prompts.write_text(json.dumps([{"id": "one", "tokens": tokens, "max_new_tokens": count}]))
     return ["--bundle", str(bundle), "--prompts", str(prompts), "--record", str(tmp_path / "bench.json"), "--report",
             str(tmp_path / "bench.html"), "--browser", str(chromium.executable), "--deadline", "60", *more]
 
@@ -44,6 +44,13 @@ def test_every_session_is_kept_apart(fake_bundle: Path, chromium: Chromium, tmp_
 def test_a_wrong_token_is_no_measurement(fake_bundle: Path, chromium: Chromium, tmp_path: Path) -> None:
     with pytest.raises(BrowserError, match="MTP equals plain: NO"):
         main(command(fake_bundle, chromium, [909, 3], tmp_path, "--repeats", "1"))
+    assert not (tmp_path / "bench.json").exists()
+
+
+def test_a_dead_assistant_is_no_measurement(fake_bundle: Path, chromium: Chromium, tmp_path: Path) -> None:
+    """P60: the text is right, and every draft wrong."""
+    with pytest.raises(BrowserError, match="0 of 156 drafts were accepted"):
+        main(command(fake_bundle, chromium, [912, 3], tmp_path, "--repeats", "1", count=40))
     assert not (tmp_path / "bench.json").exists()
 
 

@@ -3,7 +3,7 @@
 // of a prompt make it fail in a way that a real one might:
 //   901 device lost   902 trap inside the export   903 abort   904 waits for cancel   905 refuses   906 trap in a callback
 //   907 an invalid GPU call   908 keeps an object after unload   909 one wrong token in MTP decoding   910 console error
-//   911 waits for cancel after the first 64 tokens of its prompt
+//   911 waits for cancel after the first 64 tokens of its prompt   912 no draft is ever right
 /* global WebAssembly */
 
 const MTP = '@DECODING@' === 'mtp';
@@ -70,7 +70,7 @@ async function createFake(options = {}) {
 
   function step() {
     const round = { pos: state.length, drafts: [], accepted: 0, emitted: [] };
-    const count = MTP ? 1 + (state.length % 3) : 1;
+    const count = MTP && !state.blind ? 1 + (state.length % 3) : 1;
     for (let index = 0; index < count; index += 1) {
       state.newest = next(state.newest, state.length);
       state.length += 1;
@@ -122,7 +122,8 @@ async function createFake(options = {}) {
       const stops = new Set(ints(stopAt, stopCount));
       if (ids[0] === 902) throw new WebAssembly.RuntimeError('unreachable');
       if (ids[0] === 905) return refuse('refused by the stand-in');
-      state = { ...state, length: ids.length, newest: ids[ids.length - 1], counters: zero() };
+      state = { ...state, length: ids.length, newest: ids[ids.length - 1], blind: ids[0] === 912,
+        counters: zero() };
       running = { request, cancelled: false };
       const job = running;
       const rounds = [];
