@@ -258,8 +258,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not (options.bundle / "manifest.json").is_file():
         raise UsageError(f"{options.bundle} is no staged bundle: it has no manifest.json",
                          advice="stage one first: `scons bundle`")
-    with BundleServer(options.bundle, port=options.port, prefix=options.prefix, verbose=True) as server:
+    with (contextlib.suppress(KeyboardInterrupt),
+          BundleServer(options.bundle, port=options.port, prefix=options.prefix, verbose=True) as server):
         print(f"Serving {options.bundle} at {server.url} (stop with Ctrl-C)", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever(poll_interval=0.2)
+        server.serve_forever(poll_interval=0.2)
     return 0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,6 +184,18 @@ def test_the_port_is_free_after_the_block(site: Path) -> None:
         port = server.server_address[1]
     with serving(site, port=port) as again:
         assert ask(again.url, "GET", "/app.js")[0] == 200
+
+
+def test_ctrl_c_ends_the_server_quietly(site: Path) -> None:
+    """P56: also right after it said that it serves."""
+    (site / "manifest.json").write_text("{}")
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-m", "gemma4web", "serve", "--bundle", str(site), "--port", "0"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None and process.stdout.readline().startswith("Serving ")
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20)[0] == ""
+        assert process.returncode == 0
 
 
 def test_serving_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
