@@ -308,6 +308,7 @@ async function run() {
   if (busy || !manifest) return;
   view.error.hidden = true;
   setBusy(true);
+  view.status.textContent = 'Starting';
   try {
     const decoding = chosenDecoding();
     const stream = new Stream(decoding);
