@@ -124,7 +124,7 @@ function showModel(found) {
     view.prompt.inputMode = 'numeric';
     view.prompt.value ||= [found.model.bosId ?? 2, 17, 4, 99].filter((id) => id < vocab).join(' ');
   } else {
-    view.hint.textContent = 'One question or task. To try, from easy to hard for the assistant:';
+    view.hint.textContent = 'One question or task. To try:';
     view.prompt.placeholder = 'Ask for a story, or begin one';
     view.prompt.value ||= EXAMPLES['A brave little fox'];
     showExamples();

@@ -69,6 +69,15 @@ export class Gemma4Client {
   }
 
   /**
+   * Ids of a prompt, checked as `generate` checks them; nothing runs.
+   * @param {import('./protocol.js').Prompt} prompt
+   * @returns {Promise<Results['encode']>}
+   */
+  encode(prompt) {
+    return this.#request((id) => ({ type: 'encode', id, prompt }));
+  }
+
+  /**
    * @param {import('./protocol.js').Prompt} prompt
    * @param {object} options
    * @param {number} options.maxNewTokens

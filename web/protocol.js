@@ -10,6 +10,7 @@
  * @typedef {import('./session.js').Counters} Counters
  *
  * @typedef {{type: 'open', id: number, baseUrl: string, variant: string, manifestSha256: string | null}} OpenRequest
+ * @typedef {{type: 'encode', id: number, prompt: Prompt}} EncodeRequest
  * @typedef {{type: 'generate', id: number, prompt: Prompt, maxNewTokens: number}} GenerateRequest
  * @typedef {{type: 'prefill', id: number, ids: number[], position: number}} PrefillRequest
  * @typedef {{type: 'step', id: number, token: number, position: number}} StepRequest
@@ -19,7 +20,7 @@
  * @typedef {{type: 'unload', id: number}} UnloadRequest
  * @typedef {{type: 'close', id: number}} CloseRequest
  * @typedef {{type: 'cancel'}} CancelRequest has no answer of its own: the generation ends with finish `cancelled`
- * @typedef {OpenRequest | GenerateRequest | PrefillRequest | StepRequest | ReadRequest | InspectRequest | ResetRequest
+ * @typedef {OpenRequest | EncodeRequest | GenerateRequest | PrefillRequest | StepRequest | ReadRequest | InspectRequest | ResetRequest
  *   | UnloadRequest | CloseRequest | CancelRequest} Request
  *
  * @typedef {object} Opened
@@ -42,6 +43,7 @@
  * What each request resolves to.
  * @typedef {object} Results
  * @property {Opened} open
+ * @property {number[]} encode the prompt's ids, which the model can take
  * @property {Generated} generate
  * @property {{tokens: number[]}} prefill
  * @property {{tokens: number[], drafts: number[], accepted: number}} step

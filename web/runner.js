@@ -65,6 +65,7 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
       onProgress: ({ stage, file, loadedBytes, totalBytes }) => doing(`${stage} ${file}`.trim(),
         stage === 'weights' ? Math.floor((100 * loadedBytes) / totalBytes) : null),
     });
+    await checkPrompts(client, prompts);
     /** @type {PromptResult[]} */
     const results = [];
     for (const prompt of prompts) {
@@ -85,17 +86,40 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
 }
 
 /**
+ * @param {RunPrompt} prompt
+ * @returns {import('./protocol.js').Prompt}
+ */
+function asPrompt({ tokens, text }) {
+  return tokens !== null ? { kind: 'ids', ids: tokens } : { kind: 'text', text: text ?? '', format: 'chat' };
+}
+
+/**
+ * Refuses a list with a prompt that the model cannot take before any is run: no finished answer is lost to it.
+ * @param {Gemma4Client} client
+ * @param {RunPrompt[]} prompts
+ */
+async function checkPrompts(client, prompts) {
+  for (const prompt of prompts) {
+    try {
+      await client.encode(asPrompt(prompt));
+    } catch (thrown) {
+      const error = Gemma4Error.from(thrown, 'input');
+      throw new Gemma4Error(error.code, `prompt "${prompt.id}": ${error.message}`, error.advice);
+    }
+  }
+}
+
+/**
  * @param {Gemma4Client} client
  * @param {number} context
  * @param {RunPrompt} prompt
  * @returns {Promise<PromptResult>}
  */
-async function generate(client, context, { id, tokens, text, max_new_tokens: maxNewTokens }) {
-  /** @type {import('./protocol.js').Prompt} */
-  const prompt = tokens !== null ? { kind: 'ids', ids: tokens } : { kind: 'text', text: text ?? '', format: 'chat' };
+async function generate(client, context, prompt) {
+  const { id, max_new_tokens: maxNewTokens } = prompt;
   let count = 0;
   let wanted = maxNewTokens;
-  const done = await client.generate(prompt, {
+  const done = await client.generate(asPrompt(prompt), {
     maxNewTokens,
     onPrefill: ({ rows, total }) => {
       wanted = Math.min(maxNewTokens, context + 1 - total);

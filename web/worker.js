@@ -92,7 +92,7 @@ function promptIds(prompt, { codec, manifest: { model } }) {
   }
   if (ids.length > model.context) {
     throw new Gemma4Error('input', `the prompt has ${ids.length} tokens, this model takes at most ${model.context}`,
-      'shorten the prompt, or export the model with a larger --context');
+      'shorten the prompt, or export the model with a larger --context if it allows one');
   }
   return ids;
 }
@@ -159,6 +159,7 @@ async function close() {
 async function answer(request) {
   switch (request.type) {
     case 'open': return open(request);
+    case 'encode': return promptIds(request.prompt, current());
     case 'generate': return generate(request);
     case 'prefill': return current().session.prefill(request.ids, request.position);
     case 'step': return current().session.step(request.token, request.position);

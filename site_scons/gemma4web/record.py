@@ -225,7 +225,7 @@ def _prompt(entry: object, where: str) -> Prompt:
         found = "neither" if prompt.tokens is None else "both"
         raise UsageError(f"{where} ({prompt.id!r}) has {found} of `tokens` and `text`, wanted one", advice=_PROMPTS_ADVICE)
     if prompt.tokens == [] or (prompt.text is not None and not prompt.text.strip()):
-        raise UsageError(f"{where} ({prompt.id!r}) is empty", advice="give at least one token")
+        raise UsageError(f"{where} ({prompt.id!r}) is empty", advice="give at least one token, or a text with words")
     return prompt
 
 

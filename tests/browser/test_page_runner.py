@@ -48,3 +48,30 @@ def test_the_percentage_is_of_what_the_context_holds(page: Any, fake_site: Bundl
     shares = [percent for doing, percent in state["seen"] if doing == 'generating "long"' and percent is not None]
     assert shares == sorted(shares)
     assert 90 < max(shares) <= 100
+
+
+@pytest.mark.parametrize(("bad", "says"), [
+    ({"tokens": [7] * (CONTEXT + 1)}, f"the prompt has {CONTEXT + 1} tokens, this model takes at most {CONTEXT}"),
+    ({"tokens": [99999]}, "the prompt holds the token id 99999"),
+    ({"text": "Hello"}, "exported without a tokenizer"),
+])
+def test_a_prompt_that_the_model_cannot_take_is_named_before_any_runs(page: Any, fake_site: BundleServer, bad: dict[str, Any],
+                                                                      says: str) -> None:
+    """No finished answer is lost to a later entry of the list."""
+    page.goto(fake_site.url + "run.html")
+    prompts = [{"id": "fine", "tokens": [5, 6], "text": None, "max_new_tokens": 4},
+               {"id": "bad", "tokens": None, "text": None, "max_new_tokens": 4, **bad}]
+    found = page.evaluate("""async (prompts) => {
+        gemma4web.start({ variant: 'plain-wall', manifest_sha256: null, prompts });
+        const seen = [];
+        for (;;) {
+            const state = gemma4web.poll();
+            if (state.phase !== 'running') return { state, seen };
+            seen.push(state.doing);
+            await new Promise((resolve) => setTimeout(resolve, 0));
+        }
+    }""", prompts)
+    assert found["state"]["phase"] == "failed"
+    assert found["state"]["error"]["message"].startswith('prompt "bad": ')
+    assert says in found["state"]["error"]["message"]
+    assert not any("generating" in doing for doing in found["seen"])

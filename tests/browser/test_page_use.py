@@ -147,15 +147,19 @@ def test_a_wrong_number_of_tokens_does_not_run(demo: Any, count: str) -> None:
     assert demo.inner_text("#status") == "Nothing generated yet"
 
 
+def press_stop(page: Any, how: str) -> None:
+    if how == "button":
+        page.click("#stop")
+    else:
+        page.keyboard.press("Escape")
+
+
 @pytest.mark.parametrize("how", ["button", "escape"])
 def test_stop_ends_a_generation(demo: Any, how: str) -> None:
     demo.fill("#prompt", "904 7")
     demo.click("#run")
     demo.wait_for_function("() => document.querySelector('#output').textContent.trim() !== ''")
-    if how == "button":
-        demo.click("#stop")
-    else:
-        demo.keyboard.press("Escape")
+    press_stop(demo, how)
     finished(demo, "Stopped")
     assert demo.is_enabled("#run")
     demo.fill("#prompt", "5 6")
@@ -196,10 +200,7 @@ def test_stop_while_the_model_loads_is_no_error(fake_bundle: Path, page: Any, ho
         page.goto(server.url)
         page.click("#run:not([disabled])")
         page.wait_for_function("() => document.querySelector('#loading-what').textContent.includes('assistant')")
-        if how == "button":
-            page.click("#stop")
-        else:
-            page.keyboard.press("Escape")
+        press_stop(page, how)
         finished(page, "Stopped")
         assert page.is_hidden("#error")
         assert page.is_hidden("#loading")

@@ -265,7 +265,7 @@ def test_what_is_no_bundle_is_refused_before_a_browser_starts(tmp_path: Path, ch
     ("/srv/bundle", "build/records/run-bundle.json", "build/report/index-bundle.html"),
 ])
 def test_each_bundle_has_a_record_of_its_own(bundle: str, record: str, report: str) -> None:
-    """N6: MODEL= does not overwrite what was recorded of the default model."""
+    """MODEL= does not overwrite what was recorded of the default model."""
     named = argparse.Namespace(bundle=Path(bundle), record=None, report=None)
     assert output_paths(named, "run", "index") == (Path(record), Path(report))
     assert output_paths(argparse.Namespace(bundle=Path(bundle), record=Path("a"), report=Path("b")), "run", "index") == (

@@ -167,7 +167,7 @@ def test_remedies(story: tuple[Path, Path], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["absent.gguf", "absent"])
 def test_nothing_there(tmp_path: Path, path: str) -> None:
-    with pytest.raises(CheckpointError, match=f"{path} (cannot be read|is no folder)"):
+    with pytest.raises(CheckpointError, match=f"{path} (cannot be read|is neither a folder nor a file)"):
         export(ExportOptions(target=tmp_path / path, out=tmp_path / "model"))
 
 
@@ -230,3 +230,13 @@ def test_big_endian(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(CheckpointError, match="is a big-endian GGUF file"):
         GgufTensors(tmp_path / "big.gguf")
+
+
+def test_another_version_is_no_damage(story: tuple[Path, Path], tmp_path: Path) -> None:
+    data = bytearray(story[0].read_bytes())
+    data[4] = 4
+    newer = tmp_path / "newer.gguf"
+    newer.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"is a GGUF file of version 4, wanted one of 2, 3") as refused:
+        export(ExportOptions(target=newer, out=tmp_path / "model"))
+    assert "convert the model again" in str(refused.value.advice)

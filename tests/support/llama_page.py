@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.chrome import Chrome, Remote
-
-from gemma4web.serve import serving
+from tests.support.sites import served_page
 
 PACKAGE: Final = "@wllama/wllama"
 _WASM: Final = "single-thread/wllama.wasm"
@@ -93,13 +92,7 @@ def make_site(folder: Path, npm_modules: Path) -> Path:
 @contextmanager
 def llama(chrome: Chrome, site: Path, model: str) -> Iterator[LlamaPage]:
     """llama.cpp with the file ``model`` of ``site`` loaded. Raises AssertionError with its log when it refuses the file."""
-    context = chrome.context()
-    try:
-        with serving(site) as server:
-            page = context.new_page()
-            page.goto(server.url)
-            refusal = page.evaluate(_OPEN, {"model": model, "wasm": _WASM})
-            assert refusal == "", f"llama.cpp refuses {model}: {refusal}"
-            yield LlamaPage(page)
-    finally:
-        context.close()
+    with served_page(chrome, site) as page:
+        refusal = page.evaluate(_OPEN, {"model": model, "wasm": _WASM})
+        assert refusal == "", f"llama.cpp refuses {model}: {refusal}"
+        yield LlamaPage(page)

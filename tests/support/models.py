@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tests.support.chrome import Chrome, Remote
-from tests.support.sites import copy_bundle
+from tests.support.sites import copy_bundle, served_page
 
 from gemma4web.files import dump_json, sha256_file
-from gemma4web.serve import serving
 
 Array = npt.NDArray[np.float64]
 
@@ -116,13 +115,7 @@ def bundle_with(bundle: Path, model: Path, target: Path) -> Path:
 @contextmanager
 def opened(chrome: Chrome, bundle: Path, variant: str) -> Iterator[ModelPage]:
     """Loads a variant of a bundle in a page of its own and gives it back at the end."""
-    context = chrome.context()
-    try:
-        with serving(bundle) as server:
-            page = context.new_page()
-            page.goto(server.url + "run.html")
-            page.wait_for_function("() => window.gemma4web !== undefined")
-            yield ModelPage(page, page.evaluate(_OPEN, {"variant": variant}))
-            page.evaluate("() => client.close()")
-    finally:
-        context.close()
+    with served_page(chrome, bundle, "run.html") as page:
+        page.wait_for_function("() => window.gemma4web !== undefined")
+        yield ModelPage(page, page.evaluate(_OPEN, {"variant": variant}))
+        page.evaluate("() => client.close()")

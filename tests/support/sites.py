@@ -13,10 +13,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from tests.support.chrome import Chrome, Remote
+
 from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.serve import BundleHandler, BundleServer, serving
 
 STALL_S: Final = 30.0
+
+
+@contextlib.contextmanager
+def served_page(chrome: Chrome, folder: Path, path: str = "") -> Iterator[Remote]:
+    """A page of its own on ``path`` of a folder that is served meanwhile."""
+    context = chrome.context()
+    try:
+        with serving(folder) as server:
+            page = context.new_page()
+            page.goto(server.url + path)
+            yield page
+    finally:
+        context.close()
 
 
 def copy_bundle(source: Path, target: Path) -> Path:

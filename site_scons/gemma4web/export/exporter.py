@@ -105,7 +105,7 @@ def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptio
     context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
     if not 1 <= context <= target.max_positions:
         raise UsageError(f"context {context}, wanted 1..{target.max_positions}, the model's own limit",
-                         advice="name fewer positions with --context, or leave it out")
+                         advice="name a number in that range with --context, or leave it out")
     if not 1 <= options.prefill_rows <= DEFAULT_PREFILL_ROWS:
         raise UsageError(f"prefill rows {options.prefill_rows}, wanted 1..{DEFAULT_PREFILL_ROWS}",
                          advice="name a number in that range with --prefill-rows, or leave it out")

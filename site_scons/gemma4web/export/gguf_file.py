@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader
+from gguf.gguf_reader import READER_SUPPORTED_VERSIONS
 
 from gemma4web.errors import CheckpointError
 from gemma4web.export.tensors import BROKEN, Q4_0, Entry, Tensors
@@ -84,10 +85,14 @@ class _Header(GGUFReader):
 def _read_header(path: Path) -> _Header:
     try:
         with path.open("rb") as stream:
-            magic = stream.read(len(MAGIC))
+            magic, version = stream.read(len(MAGIC)), int.from_bytes(stream.read(4), "little")
         if magic != MAGIC:
             raise CheckpointError(f"{path} begins with {magic!r}, wanted {MAGIC!r}",
                                   advice="name a GGUF file, or the folder of a Hugging Face checkpoint")
+        if 0 < version < 1 << 16 and version not in READER_SUPPORTED_VERSIONS:  # read from the wrong end it is huge
+            raise CheckpointError(f"{path} is a GGUF file of version {version}, wanted one of "
+                                  f"{', '.join(map(str, READER_SUPPORTED_VERSIONS))}",
+                                  advice="convert the model again with llama.cpp's own converter")
         header = _Header(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None

@@ -99,7 +99,8 @@ def checkpoint_files(folder: Path) -> list[Path]:
     """The weight files of a checkpoint folder: ``model.safetensors``, or what its index names."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is no folder", advice="name the folder that holds config.json")
+        raise CheckpointError(f"{folder} is neither a folder nor a file",
+                              advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
     if not index.is_file():
         if not single.is_file():
             raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
