@@ -70,7 +70,7 @@ def test_same_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
 def test_folder_without_weights(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="neither model.safetensors nor"):
         Checkpoint(tmp_path)
-    with pytest.raises(CheckpointError, match="is no folder"):
+    with pytest.raises(CheckpointError, match="is neither a folder nor a file"):
         Checkpoint(tmp_path / "absent")
 
 
