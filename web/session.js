@@ -25,7 +25,7 @@ const EVENT = Object.freeze({ DONE: 1, FAILED: 2, TOKENS: 3, DEVICE_LOST: 4, DAT
  * @property {() => number} _g4_create
  * @property {() => number} _g4_error
  * @property {(handle: number, request: number) => number} _g4_open
- * @property {(handle: number, program: number, bytes: number) => number} _g4_plan
+ * @property {(handle: number, program: number, bytes: number, routeMask: number) => number} _g4_plan
  * @property {(handle: number, request: number) => number} _g4_load
  * @property {(handle: number, index: number) => number} _g4_shard_begin
  * @property {(handle: number, index: number, pointer: number, bytes: number) => number} _g4_shard_write
@@ -345,7 +345,7 @@ export class Gemma4Session {
    */
   #plan(program, path) {
     const pointer = this.#guard('plan', (module) => this.#withBytes(program, (address) =>
-      module._g4_plan(this.#handle, address, program.byteLength)));
+      module._g4_plan(this.#handle, address, program.byteLength, -1)));
     if (pointer === 0) throw new Gemma4Error('runtime', `${path}: ${this.#lastError()}`);
     return JSON.parse(this.#text(pointer));
   }

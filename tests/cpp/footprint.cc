@@ -133,7 +133,7 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
 }
 
 // Words of what a binding refers to; of an absent input none.
-uint64_t AvailableWords(const ops::Graph& graph, const BindingRef& ref) {
+uint64_t AvailableWords(const ops::Graph& graph, const DispatchSpec& spec, const BindingRef& ref) {
   switch (ref.kind) {
     case BindingRef::Kind::kValues:
       return (graph.tensors[ref.index].values_bytes + 3) / 4;
@@ -141,6 +141,8 @@ uint64_t AvailableWords(const ops::Graph& graph, const BindingRef& ref) {
       return (graph.tensors[ref.index].scales_bytes + 3) / 4;
     case BindingRef::Kind::kRopeTable:
       return ops::RopeFrequencies(ops::RopeKeyOf(graph.ops[ref.index])).size();
+    case BindingRef::Kind::kScratch:
+      return spec.scratch[ref.index] / 4;
     case BindingRef::Kind::kAbsent:
       break;
   }
@@ -168,7 +170,7 @@ std::string FindOutOfBounds(const ops::Graph& graph, const std::vector<DispatchS
     }
     if (spec.params_bytes != spec.kernel->params_bytes) return name + " has params of a wrong size";
     for (size_t i = 0; i < touched.size(); ++i) {
-      const uint64_t available = AvailableWords(graph, spec.bindings[i]);
+      const uint64_t available = AvailableWords(graph, spec, spec.bindings[i]);
       if (touched[i] > available)
         return Text(name, " touches ", touched[i], " words of binding ", i, ", which has ", available);
     }

@@ -37,10 +37,10 @@ std::vector<uint8_t> ReadProgram(std::string_view model) {
 std::vector<std::vector<ops::DispatchSpec>> AllPasses(const Plan& plan) {
   std::vector<std::vector<ops::DispatchSpec>> passes;
   for (const uint32_t rows : {1u, plan.header.prefill_rows}) {
-    passes.push_back(program::BuildPass(plan.graph, false, {rows, 1}));
+    passes.push_back(program::BuildPass(plan, false, {rows, 1}));
   }
   if (plan.header.mtp())
-    passes.push_back(program::BuildPass(plan.graph, true, {program::kRoundRows, program::kRoundRows}));
+    passes.push_back(program::BuildPass(plan, true, {program::kRoundRows, program::kRoundRows}));
   return passes;
 }
 

@@ -30,7 +30,7 @@ constexpr const char* kMethod = "text_decoder";
 constexpr bool kMtp = GEMMA4_MTP;
 
 Plan MakePlan(std::string_view model, const gpu::Limits& limits) {
-  return std::move(Model::MakePlan(ReadFile(DataPath(Text(model, "/", kMethod, ".g4p"))), kMethod, limits)).value();
+  return std::move(Model::MakePlan(ReadFile(DataPath(Text(model, "/", kMethod, ".g4p"))), kMethod, limits, ops::kAllRoutes)).value();
 }
 
 // Device, context and model of one test; the device is new.
@@ -140,7 +140,7 @@ void CheckPass(Bench& bench, Phase phase, uint32_t rows, uint32_t tail) {
   gpu::CommandRecorder recorder(*bench.context, "pass");
   recorder.Run(**recording);
   CHECK_OK(recorder.Submit());
-  const auto specs = program::BuildPass(bench.model->plan().graph, phase == Phase::kRound, {rows, tail});
+  const auto specs = program::BuildPass(bench.model->plan(), phase == Phase::kRound, {rows, tail});
   CHECK_EQ(Fake().dispatches.size() - before, specs.size());
   for (size_t i = 0; i < std::min(specs.size(), Fake().dispatches.size() - before); ++i) {
     const test::FakeDispatch& found = Fake().dispatches[before + i];

@@ -79,7 +79,7 @@ ops::Graph MakeChain() {
 }
 
 GEMMA4_TEST(PlannerTotals) {
-  const program::MemoryPlan plan = program::PlanMemory(MakeChain(), LargeLimits()).value();
+  const program::MemoryPlan plan = program::PlanMemory(MakeChain(), {}, LargeLimits()).value();
   CHECK_EQ(plan.weight_bytes, 4000u);
   CHECK_EQ(plan.cache_bytes, 2000u);
   CHECK_EQ(plan.owned_bytes, 16u + 1200u + 8u);
@@ -94,13 +94,13 @@ GEMMA4_TEST(PlannerTotals) {
 GEMMA4_TEST(PlannerRefusesWhatTheAdapterCannotBind) {
   gpu::Limits limits = LargeLimits();
   limits.max_storage_binding_bytes = 3996;
-  CHECK_REFUSED(program::PlanMemory(MakeChain(), limits).status(), "tensor w", "4000", "3996");
+  CHECK_REFUSED(program::PlanMemory(MakeChain(), {}, limits).status(), "tensor w", "4000", "3996");
   limits = LargeLimits();
   limits.max_buffer_bytes = 1996;
-  CHECK_REFUSED(program::PlanMemory(MakeChain(), limits).status(), "4000", "1996");
+  CHECK_REFUSED(program::PlanMemory(MakeChain(), {}, limits).status(), "4000", "1996");
   limits.max_buffer_bytes = 4000;
   limits.max_storage_binding_bytes = 4000;
-  CHECK_OK(program::PlanMemory(MakeChain(), limits).status());
+  CHECK_OK(program::PlanMemory(MakeChain(), {}, limits).status());
 }
 
 GEMMA4_TEST(PlannerRefusesAbsurdTotals) {
@@ -110,7 +110,7 @@ GEMMA4_TEST(PlannerRefusesAbsurdTotals) {
   for (int i = 0; i < 80; ++i) {
     graph.tensors.push_back(MakeTensor(Text("huge ", i), schema::Storage_Weight, uint64_t{16} << 30));
   }
-  CHECK_REFUSED(program::PlanMemory(graph, limits).status(), "GPU memory");
+  CHECK_REFUSED(program::PlanMemory(graph, {}, limits).status(), "GPU memory");
 }
 
 }  // namespace

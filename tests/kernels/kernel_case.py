@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from tests.support.gpu_page import Bound, GpuPage
 
-from gemma4web.kernels import Kernel, expand_all
+from gemma4web.kernels import Kernel, expand_all, fold_grid, group_count
+from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.parse import BindingKind
 from gemma4web.kernels.render import minify
 
@@ -27,9 +28,6 @@ Rng = np.random.Generator
 ROOT: Final = Path(__file__).resolve().parents[2]
 KERNEL_DIR: Final = ROOT / "runtime_cpp/kernels"
 LOCK_PATH: Final = KERNEL_DIR / "kernels.lock.json"
-
-GROUP_LIMIT: Final = 65535
-"""Workgroups in one dimension of a dispatch, on a device with default limits."""
 
 # NaNs as floats, unlikely numbers as integers. SENTINEL fills outputs and stands behind them: what is left unwritten, or
 # written too far, is seen. POISON stands behind inputs: what is read too far is seen, and is not taken for the sentinel.
@@ -99,56 +97,6 @@ def kernels() -> dict[str, Kernel]:
     return {kernel.name: kernel for kernel in expand_all(KERNEL_DIR)}
 
 
-# The dispatch column of the kernel table: workgroups from params.
-_PER_ELEMENT: Final[Mapping[str, Callable[[Mapping[str, Any]], int]]] = {
-    "embedding_f32": lambda p: p["rows"] * p["width"],
-    "embedding_q4": lambda p: p["rows"] * p["width"],
-    "linear_f32": lambda p: p["rows"] * p["n"],
-    "linear_q4": lambda p: p["rows"] * p["n"],
-    "rope": lambda p: p["rows"] * p["heads"] * (p["head_dim"] // 2),
-    "cache_write": lambda p: p["rows"] * p["width"],
-    "gelu_mul": lambda p: p["rows"] * p["width"],
-    "copy_words": lambda p: p["count"],
-    "softcap": lambda p: p["count"],
-    "concat": lambda p: p["rows"] * (p["a_width"] + p["b_width"]),
-    "topk": lambda p: p["n"],
-    "gather_rows": lambda p: p["count"] * p["width"],
-    "gather_linear_f32": lambda p: p["count"],
-    "gather_linear_q4": lambda p: p["count"],
-    "fill": lambda p: p["count"],
-    "scatter": lambda p: p["count"],
-    "add_scalar": lambda p: p["count"],
-    "pass_rows": lambda p: p["rows"],
-    "seed_write": lambda p: p["width"],
-}
-_PER_GROUP: Final[Mapping[str, Callable[[Mapping[str, Any]], int]]] = {
-    "rms_norm": lambda p: p["rows"],
-    "attention": lambda p: p["rows"] * p["q_heads"],
-    "ple_combine": lambda p: p["groups"],
-    "argmax": lambda p: p["rows"],
-    "amin": lambda p: 1,
-    "accept": lambda p: 1,
-    "commit_round": lambda p: 1,
-    "commit_step": lambda p: 1,
-}
-
-
-def group_count(kernel: str, params: Mapping[str, Any]) -> int:
-    if kernel in _PER_GROUP:
-        return _PER_GROUP[kernel](params)
-    return -(-_PER_ELEMENT[kernel](params) // 64)
-
-
-def fold_grid(groups: int, limit: int = GROUP_LIMIT) -> tuple[int, int, int]:
-    """At least ``groups`` workgroups with no dimension above ``limit``, as the runtime folds them."""
-    x = min(groups, limit)
-    y = min(-(-groups // x), limit)
-    z = -(-groups // (x * y))
-    if z > limit:
-        raise ValueError(f"{groups} groups do not fold under {limit}")
-    return x, y, z
-
-
 def run_case(page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None) -> list[str]:
     """Problems of one dispatch: wrong values, unwritten elements, damaged canaries. ``text`` replaces the shader."""
     found, problems = dispatch(page, made, limit=limit, text=text)
@@ -180,7 +128,7 @@ def dispatch(
             outputs.append((binding.name, content.size))
         guard = np.full(GUARD_WORDS, behind, np.uint32)
         bound.append(Bound(kind=str(binding.kind), data=np.concatenate([content, guard]).tobytes()))
-    grid = fold_grid(group_count(made.kernel, made.params), limit)
+    grid = fold_grid(group_count(kernel, made.params), limit)
     raw = page.run(minify(kernel.text) if text is None else text, bound, grid)
     found: dict[str, Array] = {}
     problems: list[str] = []

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from kernel_case import (
     BUILDERS,
-    GROUP_LIMIT,
     KERNEL_DIR,
     LOCK_PATH,
     SEED,
@@ -22,8 +21,6 @@ from kernel_case import (
     Expected,
     build,
     dispatch,
-    fold_grid,
-    group_count,
     kernels,
     run_case,
     single_row,
@@ -33,13 +30,20 @@ from tests.support.gpu_page import GpuPage
 
 from gemma4web.errors import BrowserError
 from gemma4web.files import load_json
-from gemma4web.kernels import check_lock
+from gemma4web.kernels import check_lock, fold_grid, group_count
+from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
 CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_norm, cases_round)
+
+
+def groups_of(made: Case) -> int:
+    return group_count(kernels()[made.kernel], made.params)
+
+
 ROW_CASES = sorted(name for name in BUILDERS if build(name).per_row and build(name).params["rows"] > 1)
-FOLDING_CASES = sorted(name for name in BUILDERS if group_count(build(name).kernel, build(name).params) > 1)
+FOLDING_CASES = sorted(name for name in BUILDERS if groups_of(build(name)) > 1)
 
 
 def smallest_limit(groups: int) -> int:
@@ -108,7 +112,7 @@ def test_case(gpu_page: GpuPage, name: str) -> None:
 def test_case_on_a_folded_grid(gpu_page: GpuPage, name: str) -> None:
     """P19: the same with a grid limit so small that the groups fold into y, and where it can be into z."""
     made = build(name)
-    groups = group_count(made.kernel, made.params)
+    groups = groups_of(made)
     limit = smallest_limit(groups)
     fail_on(run_case(gpu_page, made, limit=limit))
 
@@ -133,7 +137,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(gpu_page: GpuPage, name: st
 
 def notices(page: GpuPage, made: Case, text: str) -> bool:
     """Whether this case, on a plain grid, on a folded one or row by row, fails with another shader."""
-    groups = group_count(made.kernel, made.params)
+    groups = groups_of(made)
     if run_case(page, made, text=text) or run_case(page, made, text=text, limit=smallest_limit(groups)):
         return True
     if not made.per_row or made.params["rows"] == 1:

@@ -145,11 +145,11 @@ int32_t g4_open(uint32_t handle, uint32_t request) {
   return session == nullptr ? kNoHandle : Report(session->Open(request));
 }
 
-const char* g4_plan(uint32_t handle, const uint8_t* program, uint32_t bytes) {
+const char* g4_plan(uint32_t handle, const uint8_t* program, uint32_t bytes, uint32_t route_mask) {
   Session* session = Find(handle);
   if (session == nullptr) return nullptr;
   const auto view = Array(program, bytes, "program");
-  return ReportText(view.ok() ? session->MakePlan(*view) : Result<std::string>(view.status()));
+  return ReportText(view.ok() ? session->MakePlan(*view, route_mask) : Result<std::string>(view.status()));
 }
 
 int32_t g4_load(uint32_t handle, uint32_t request) {

@@ -191,12 +191,13 @@ void Session::Dismantle() {
 
 // ---- Loading
 
-Result<std::string> Session::MakePlan(std::span<const uint8_t> program) {
+Result<std::string> Session::MakePlan(std::span<const uint8_t> program, uint32_t route_mask) {
   if (request_) return FailedState(Text("plan must wait: ", what_, " is running"));
   if (stage_ != Stage::kPlanned) GEMMA4_RETURN_IF_ERROR(CheckStage(Stage::kOpen, "plan"));
   plan_.reset();
   stage_ = Stage::kOpen;
-  GEMMA4_ASSIGN_OR_RETURN(program::Plan plan, program::Model::MakePlan(program, kMethod, context_->limits()));
+  GEMMA4_ASSIGN_OR_RETURN(program::Plan plan, program::Model::MakePlan(program, kMethod, context_->limits(),
+                                                                       route_mask));
   std::string json = plan.ToJson();
   plan_ = std::move(plan);
   stage_ = Stage::kPlanned;

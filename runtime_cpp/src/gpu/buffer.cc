@@ -12,9 +12,9 @@ namespace gemma4::gpu {
 namespace {
 
 constexpr uint64_t kWord = 4;
-constexpr uint64_t kSmallestBuffer = 16;  // a uniform or storage binding of one vec4
+constexpr uint64_t kVector = 16;  // kernels bind arrays of vec4: the last vector of a buffer has to be whole
 
-constexpr uint64_t RoundUp(uint64_t bytes) { return (bytes + kWord - 1) / kWord * kWord; }
+constexpr uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 WGPUBufferUsage ToUsage(BufferUsage usage) {
   switch (usage) {
@@ -52,7 +52,7 @@ void Buffer::Free() {
 }
 
 Result<Buffer> Context::CreateBuffer(std::string_view label, uint64_t bytes, BufferUsage usage) {
-  const uint64_t allocated = std::max(RoundUp(bytes), kSmallestBuffer);
+  const uint64_t allocated = RoundUp(bytes, kVector);
   if (bytes == 0) return Internal(Text("buffer ", label, " of zero bytes was asked for"));
   if (allocated > limits_.max_buffer_bytes) {
     return LimitExceeded(
@@ -79,7 +79,7 @@ Result<Buffer> Context::CreateBuffer(std::string_view label, uint64_t bytes, Buf
 
 Status Context::WriteBuffer(const Buffer& buffer, uint64_t offset, std::span<const uint8_t> bytes) {
   if (!buffer) return Internal("a write to a buffer that does not exist");
-  const uint64_t padded = RoundUp(bytes.size());
+  const uint64_t padded = RoundUp(bytes.size(), kWord);
   if (offset % kWord != 0 || offset > buffer.allocated_ || padded > buffer.allocated_ - offset) {
     return Internal(Text("a write of ", bytes.size(), " bytes at ", offset, " does not fit buffer ", buffer.label_, " of ",
                          buffer.bytes_, " bytes"));

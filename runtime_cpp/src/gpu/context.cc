@@ -29,7 +29,8 @@ struct NamedFeature {
   WGPUFeatureName feature;
   const char* name;
 };
-constexpr NamedFeature kReportedFeatures[] = {
+// Asked for where the adapter has them: routes use the first two, profiles the third.
+constexpr NamedFeature kWantedFeatures[] = {
     {WGPUFeatureName_ShaderF16, "shader-f16"},
     {WGPUFeatureName_Subgroups, "subgroups"},
 #if GEMMA4_PROFILE
@@ -69,7 +70,7 @@ WGPULimits WantedLimits(const WGPULimits& adapter) {
 
 bool Contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-AdapterInfo ReadInfo(WGPUAdapter adapter) {
+AdapterInfo ReadInfo(WGPUAdapter adapter, uint32_t* subgroup_lanes) {
   AdapterInfo info;
   WGPUAdapterInfo wgpu = {};
   if (wgpuAdapterGetInfo(adapter, &wgpu) != WGPUStatus_Success) return info;
@@ -80,6 +81,8 @@ AdapterInfo ReadInfo(WGPUAdapter adapter) {
   // Browsers hide the adapter type, so the CPU implementations are also known by name.
   info.software = wgpu.adapterType == WGPUAdapterType_CPU || Contains(info.architecture, "swiftshader") ||
                   Contains(info.description, "SwiftShader") || Contains(info.description, "llvmpipe");
+  // No adapter's subgroups have fewer than four lanes; one that does not say how many is taken to have none.
+  *subgroup_lanes = wgpu.subgroupMinSize >= 4 ? wgpu.subgroupMinSize : 1;
   wgpuAdapterInfoFreeMembers(wgpu);
   return info;
 }
@@ -164,21 +167,19 @@ void Context::RequestDevice(StatusCallback done) {
     return done(LimitExceeded(Text("the WebGPU adapter allows ", adapter_limits.maxStorageBuffersPerShaderStage,
                                    " storage buffers a shader stage, ", kNeededStorageBuffers, " are needed")));
   }
-  adapter_info_ = ReadInfo(wgpu_adapter_.get());
+  adapter_info_ = ReadInfo(wgpu_adapter_.get(), &subgroup_lanes_);
   const WGPULimits wanted = WantedLimits(adapter_limits);
 
   WGPUDeviceDescriptor descriptor = {};
   descriptor.label = ToView("gemma4 device");
   descriptor.defaultQueue.label = ToView("gemma4 queue");
   descriptor.requiredLimits = &wanted;
-#if GEMMA4_PROFILE
-  const WGPUFeatureName features[] = {WGPUFeatureName_TimestampQuery};
-  timestamps_ = wgpuAdapterHasFeature(wgpu_adapter_.get(), WGPUFeatureName_TimestampQuery);
-  if (timestamps_) {
-    descriptor.requiredFeatures = features;
-    descriptor.requiredFeatureCount = 1;
+  std::vector<WGPUFeatureName> features;
+  for (const NamedFeature& named : kWantedFeatures) {
+    if (wgpuAdapterHasFeature(wgpu_adapter_.get(), named.feature)) features.push_back(named.feature);
   }
-#endif
+  descriptor.requiredFeatures = features.data();
+  descriptor.requiredFeatureCount = features.size();
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
   descriptor.deviceLostCallbackInfo.userdata1 = Arm(state_);
   descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason,
@@ -222,10 +223,13 @@ Status Context::AdoptDevice(WGPUDevice device) {
     return Status(Code::kUnsupported, "the WebGPU device does not report its limits");
   }
   limits_ = ToLimits(granted);
-  for (const NamedFeature& named : kReportedFeatures) {
+  for (const NamedFeature& named : kWantedFeatures) {
     if (wgpuDeviceHasFeature(device, named.feature)) adapter_info_.features.emplace_back(named.name);
   }
+  limits_.shader_f16 = wgpuDeviceHasFeature(device, WGPUFeatureName_ShaderF16);
+  if (wgpuDeviceHasFeature(device, WGPUFeatureName_Subgroups)) limits_.subgroup_lanes = subgroup_lanes_;
 #if GEMMA4_PROFILE
+  timestamps_ = wgpuDeviceHasFeature(device, WGPUFeatureName_TimestampQuery);
   if (timestamps_) queries_ = std::make_unique<QueryPool>(*this);
 #endif
   return status();

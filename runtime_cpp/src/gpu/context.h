@@ -27,7 +27,7 @@ class QueryPool;
 
 using StatusCallback = std::function<void(Status)>;
 
-// Limits of the device (what was granted, not what the adapter could do).
+// Limits and optional features of the device (what was granted, not what the adapter could do).
 struct Limits {
   uint64_t max_buffer_bytes = 0;
   uint64_t max_storage_binding_bytes = 0;
@@ -41,6 +41,8 @@ struct Limits {
   uint32_t max_workgroups_per_dimension = 65535;
   uint32_t uniform_offset_alignment = 256;
   uint32_t storage_offset_alignment = 256;
+  uint32_t subgroup_lanes = 1;  // the fewest that a subgroup of this adapter has; 1: it has no subgroups
+  bool shader_f16 = false;
 };
 
 struct AdapterInfo {
@@ -111,6 +113,7 @@ class Context {
   Handle<WGPUQueue, &wgpuQueueRelease> queue_;
   Limits limits_;
   AdapterInfo adapter_info_;
+  uint32_t subgroup_lanes_ = 1;  // of the adapter
   bool timestamps_ = false;
 #if GEMMA4_PROFILE
   std::unique_ptr<QueryPool> queries_;

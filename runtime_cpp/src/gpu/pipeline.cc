@@ -42,8 +42,13 @@ struct PipelineCache::Batch {
   }
 };
 
-Status PipelineCache::CheckLimits(const Kernel& kernel) const {
-  const Limits& limits = context_.limits();
+Status CheckKernel(const Kernel& kernel, const Limits& limits) {
+  if ((kernel.features & kernels::kNeedsSubgroups) != 0 && limits.subgroup_lanes < 2) {
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs subgroups, which the device does not have"));
+  }
+  if ((kernel.features & kernels::kNeedsShaderF16) != 0 && !limits.shader_f16) {
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs shader-f16, which the device does not have"));
+  }
   uint32_t storage = 0;
   for (uint32_t i = 0; i < kernel.binding_count; ++i) storage += kernel.bindings[i] != BindingKind::kUniform ? 1 : 0;
   const uint64_t invocations = uint64_t{kernel.workgroup[0]} * kernel.workgroup[1] * kernel.workgroup[2];
@@ -82,7 +87,7 @@ void PipelineCache::Build(std::span<const Kernel* const> kernels, StatusCallback
   };
   batch->pending = missing.size() + 1;  // one for the settling below
   for (const Kernel* kernel : missing) {
-    if (Status status = CheckLimits(*kernel); !status.ok()) {
+    if (Status status = CheckKernel(*kernel, context_.limits()); !status.ok()) {
       batch->Finished(std::move(status));
     } else {
       BuildOne(*pipelines_[kernel->name], batch);

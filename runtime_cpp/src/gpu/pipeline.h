@@ -43,6 +43,9 @@ class BindGroup {
   Handle<WGPUBindGroup, &wgpuBindGroupRelease> handle_;
 };
 
+// Whether a device with these limits and features can run the kernel; the error says what is missing.
+Status CheckKernel(const kernels::Kernel& kernel, const Limits& limits);
+
 class PipelineCache {
  public:
   explicit PipelineCache(Context& context) : context_(context), alive_(std::make_shared<bool>(true)) {}
@@ -58,7 +61,6 @@ class PipelineCache {
 
  private:
   struct Batch;
-  Status CheckLimits(const kernels::Kernel& kernel) const;
   void BuildOne(Pipeline& pipeline, std::shared_ptr<Batch> batch);
 
   Context& context_;

@@ -20,6 +20,7 @@ struct BindingRef {
     kValues,     // tensor `index`: its values
     kScales,     // tensor `index`: the scales of a 4-bit weight
     kRopeTable,  // frequencies of the rope op `index`
+    kScratch,    // scratch buffer `index` of kScratchBuffers: what one op's dispatches hand to each other
     kAbsent,     // an optional input that is not there: any 16 bytes
   };
   Kind kind = Kind::kAbsent;
@@ -29,12 +30,17 @@ struct BindingRef {
 
 constexpr uint32_t kMaxParamsBytes = 48;
 
+// Scratch buffers that all ops share. Their contents do not outlast the op.
+constexpr uint32_t kScratchBuffers = 2;
+using ScratchBytes = std::array<uint64_t, kScratchBuffers>;
+
 struct DispatchSpec {
   const kernels::Kernel* kernel = nullptr;
   std::vector<BindingRef> bindings;  // storage bindings in the kernel's order; params follow
   std::array<uint8_t, kMaxParamsBytes> params{};
   uint32_t params_bytes = 0;  // a multiple of 16
   uint64_t groups = 0;        // before folding
+  ScratchBytes scratch{};     // what it needs of each scratch buffer that it binds
 };
 
 template <typename Params>

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "ops/route.h"
 #include "ops/site.h"
 
 namespace gemma4::ops {
@@ -15,8 +17,10 @@ struct OpEntry {
   uint32_t optional_inputs = 0;  // bit i: input i may be absent (-1)
   uint32_t outputs = 0;
   Status (*check)(const Site&) = nullptr;
-  // Appends the op's dispatches for a pass of this size. Only after `check` accepted the op.
+  // The generic way, which takes every shape: appends the op's dispatches for a pass of this size. Only after `check`
+  // accepted the op.
   void (*record)(const Site&, const PassRows&, std::vector<DispatchSpec>&) = nullptr;
+  std::span<const Route> routes = {};  // guarded ways, the best first
 };
 
 // Null when this build does not have the op.

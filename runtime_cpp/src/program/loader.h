@@ -12,6 +12,8 @@
 
 namespace gemma4::program {
 
-Result<Plan> LoadProgram(std::span<const uint8_t> program, std::string_view expected_method, const gpu::Limits& limits);
+// `route_mask`: the routes that may be taken (ops/route.h).
+Result<Plan> LoadProgram(std::span<const uint8_t> program, std::string_view expected_method, const gpu::Limits& limits,
+                         uint32_t route_mask = ops::kAllRoutes);
 
 }  // namespace gemma4::program

@@ -41,6 +41,11 @@ Status Memory::AllocateTensors() {
                                                                     gpu::BufferUsage::kStorage));
     slots_.push_back(std::move(slot));
   }
+  for (size_t i = 0; i < scratch_.size(); ++i) {
+    if (plan_.memory.scratch_bytes[i] == 0) continue;
+    GEMMA4_ASSIGN_OR_RETURN(scratch_[i], context_.CreateBuffer(Text("scratch ", i), plan_.memory.scratch_bytes[i],
+                                                               gpu::BufferUsage::kStorage));
+  }
   return {};
 }
 
@@ -78,6 +83,8 @@ const gpu::Buffer& Memory::Resolve(const BindingRef& ref) const {
       assert(table != rope_tables_.end());
       return table->buffer;
     }
+    case BindingRef::Kind::kScratch:
+      return scratch_[ref.index];
     case BindingRef::Kind::kAbsent:
       break;
   }

@@ -3,6 +3,7 @@
 // sizes.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -43,6 +44,7 @@ class Memory final : public BufferMap, public WeightSink {
   std::vector<gpu::Buffer> values_;  // by tensor; empty where a slot holds it, or for a view
   std::vector<gpu::Buffer> scales_;  // by tensor; only of 4-bit weights
   std::vector<gpu::Buffer> slots_;
+  std::array<gpu::Buffer, ops::kScratchBuffers> scratch_;  // empty where no route needs it
   std::vector<RopeTable> rope_tables_;
   gpu::Buffer absent_;  // 16 bytes, bound where an optional input is not there
   std::optional<gpu::StreamWriter> writer_;

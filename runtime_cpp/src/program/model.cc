@@ -54,8 +54,8 @@ Model::Model(gpu::Context& context, Plan plan)
 Model::~Model() = default;
 
 Result<Plan> Model::MakePlan(std::span<const uint8_t> program, std::string_view expected_method,
-                             const gpu::Limits& limits) {
-  return LoadProgram(program, expected_method, limits);
+                             const gpu::Limits& limits, uint32_t route_mask) {
+  return LoadProgram(program, expected_method, limits, route_mask);
 }
 
 Result<std::unique_ptr<Model>> Model::Create(gpu::Context& context, Plan plan) {
@@ -67,12 +67,7 @@ Result<std::unique_ptr<Model>> Model::Create(gpu::Context& context, Plan plan) {
 
 void Model::CompilePipelines(gpu::StatusCallback done) {
   std::vector<const kernels::Kernel*> kernels;
-  const bool mtp = plan_.header.mtp();
-  // A kernel does not depend on the number of rows, so one pass that holds every op names them all.
-  const Phase phase = mtp ? Phase::kRound : Phase::kAlways;
-  for (const ops::DispatchSpec& spec : BuildPass(plan_.graph, mtp, RowsOf(phase, mtp ? kRoundRows : 1))) {
-    kernels.push_back(spec.kernel);
-  }
+  for (const ops::DispatchSpec& spec : BuildEveryWay(plan_)) kernels.push_back(spec.kernel);
   kernels.push_back(CommitSpec(1).kernel);
   std::sort(kernels.begin(), kernels.end());
   kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
@@ -99,7 +94,7 @@ Status Model::CheckRows(Phase phase, uint32_t rows) const {
 Result<const gpu::Recording*> Model::Record(Phase phase, uint32_t rows) {
   GEMMA4_RETURN_IF_ERROR(CheckRows(phase, rows));
   if (const gpu::Recording* known = recordings_->Find(false, phase, rows)) return known;
-  const std::vector<ops::DispatchSpec> specs = BuildPass(plan_.graph, phase == Phase::kRound, RowsOf(phase, rows));
+  const std::vector<ops::DispatchSpec> specs = BuildPass(plan_, phase == Phase::kRound, RowsOf(phase, rows));
   GEMMA4_ASSIGN_OR_RETURN(gpu::Recording recording, RecordDispatches(context_, pipelines_, *memory_, specs));
   return recordings_->Keep({false, phase, rows, std::make_unique<gpu::Recording>(std::move(recording))});
 }

@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "ops/graph.h"
 #include "program/planner.h"
+#include "program/routes.h"
 
 namespace gemma4::program {
 
@@ -57,11 +58,13 @@ struct Plan {
   std::vector<WeightSpan> spans;  // ascending by (shard, begin), never overlapping
   std::vector<uint32_t> inputs;   // tensor indices, contract order
   std::vector<uint32_t> outputs;
+  gpu::Limits limits;  // of the device that it was planned for
+  RouteTable routes;
   MemoryPlan memory;
 
   // {"method", "weight_bytes", "cache_bytes", "activation_bytes", "total_bytes", "largest_binding": {"tensor",
   // "bytes"},
-  //  "shards": [{"file", "bytes", "sha256"}], ...}
+  //  "shards": [{"file", "bytes", "sha256"}], "routes": RouteTable::Tell, ...}
   std::string ToJson() const;
 };
 

@@ -87,8 +87,13 @@ SharedSlots ShareSlots(std::span<const Lifetime> lifetimes) {
   return plan;
 }
 
-Result<MemoryPlan> PlanMemory(const Graph& graph, const gpu::Limits& limits) {
+Result<MemoryPlan> PlanMemory(const Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits) {
   MemoryPlan plan;
+  plan.scratch_bytes = scratch;
+  for (const uint64_t bytes : scratch) {
+    GEMMA4_RETURN_IF_ERROR(CheckBinding("scratch", bytes, limits));
+    plan.total_bytes += bytes;
+  }
   for (const Tensor& tensor : graph.tensors) {
     if (tensor.storage == schema::Storage_View) continue;
     const uint64_t largest = std::max(tensor.values_bytes, tensor.scales_bytes);
@@ -118,7 +123,7 @@ Result<MemoryPlan> PlanMemory(const Graph& graph, const gpu::Limits& limits) {
   for (size_t i = 0; i < candidates.tensor.size(); ++i) plan.slot[candidates.tensor[i]] = shared.slot[i];
   plan.slot_bytes = std::move(shared.slot_bytes);
   plan.shared_bytes = std::accumulate(plan.slot_bytes.begin(), plan.slot_bytes.end(), uint64_t{0});
-  plan.total_bytes = plan.weight_bytes + plan.cache_bytes + plan.shared_bytes + plan.owned_bytes;
+  plan.total_bytes += plan.weight_bytes + plan.cache_bytes + plan.shared_bytes + plan.owned_bytes;
   if (plan.total_bytes > kLargestTotalBytes) {
     return LimitExceeded(Text("the program needs ", plan.total_bytes, " bytes of GPU memory, more than the ",
                               kLargestTotalBytes, " that any program may need"));

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "gpu/context.h"
+#include "ops/dispatch.h"
 #include "ops/graph.h"
 
 namespace gemma4::program {
@@ -39,6 +40,7 @@ struct MemoryPlan {
   uint64_t cache_bytes = 0;
   uint64_t shared_bytes = 0;  // sum of slot_bytes
   uint64_t owned_bytes = 0;   // inputs, outputs, retained tensors
+  ops::ScratchBytes scratch_bytes{};  // each is 0 where no route needs it
   uint64_t total_bytes = 0;
   std::string largest_tensor;  // of a single binding
   uint64_t largest_binding_bytes = 0;
@@ -46,6 +48,6 @@ struct MemoryPlan {
 
 // Plans the tensors of a validated graph. kLimitExceeded names the tensor and both numbers when it exceeds what a
 // binding or a buffer may hold, or the total when no machine could hold it.
-Result<MemoryPlan> PlanMemory(const ops::Graph& graph, const gpu::Limits& limits);
+Result<MemoryPlan> PlanMemory(const ops::Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits);
 
 }  // namespace gemma4::program

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "ops/registry.h"
+#include "program/contracts.h"
 
 namespace gemma4::program {
 
@@ -19,6 +20,13 @@ Status AddBlock(gpu::Recording& recording, const gpu::Pipeline& pipeline, std::s
   ParamsBlock<kBytes> block;
   std::copy_n(spec.params.begin(), kBytes, block.bytes);
   return recording.Add(pipeline, storage, block, grid);
+}
+
+void RecordOp(const Plan& plan, uint32_t index, const ops::Route* route, const ops::PassRows& rows,
+              std::vector<ops::DispatchSpec>& specs) {
+  const ops::Site site(plan.graph, index);
+  if (route == nullptr) return ops::FindOp(plan.graph.ops[index].kind)->record(site, rows, specs);
+  route->record(site, rows, plan.limits, specs);
 }
 
 Status AddDispatch(gpu::Recording& recording, const gpu::Pipeline& pipeline, std::span<const gpu::Binding> storage,
@@ -50,14 +58,34 @@ Status CheckAliases(const ops::DispatchSpec& spec, std::span<const gpu::Binding>
 
 }  // namespace
 
-std::vector<ops::DispatchSpec> BuildPass(const ops::Graph& graph, bool round, const ops::PassRows& rows) {
+std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops::PassRows& rows) {
   std::vector<ops::DispatchSpec> specs;
-  for (uint32_t i = 0; i < graph.ops.size(); ++i) {
-    const ops::Op& op = graph.ops[i];
-    if (op.phase == ops::schema::Phase_Round && !round) continue;
-    ops::FindOp(op.kind)->record(ops::Site(graph, i), rows, specs);
+  for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
+    if (plan.graph.ops[i].phase == ops::schema::Phase_Round && !round) continue;
+    RecordOp(plan, i, plan.routes.Of(i, rows), rows, specs);
   }
   return specs;
+}
+
+std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan) {
+  std::vector<ops::DispatchSpec> specs;
+  for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
+    // A way needs most at its range's last row count.
+    for (const RouteTable::Range& range : plan.routes.RangesOf(i)) RecordOp(plan, i, range.route, {range.last, 1}, specs);
+  }
+  if (plan.header.mtp()) {
+    const std::vector<ops::DispatchSpec> round = BuildPass(plan, true, {kRoundRows, kRoundRows});
+    specs.insert(specs.end(), round.begin(), round.end());
+  }
+  return specs;
+}
+
+ops::ScratchBytes ScratchOf(const Plan& plan) {
+  ops::ScratchBytes most{};
+  for (const ops::DispatchSpec& spec : BuildEveryWay(plan)) {
+    for (size_t i = 0; i < most.size(); ++i) most[i] = std::max(most[i], spec.scratch[i]);
+  }
+  return most;
 }
 
 Result<gpu::Recording> RecordDispatches(gpu::Context& context, const gpu::PipelineCache& pipelines,

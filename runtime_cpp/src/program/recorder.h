@@ -1,5 +1,5 @@
-// From ops to dispatches. BuildPass, a pure function, lists what one pass runs; Record binds buffers and pipelines to
-// such a list. Owns the check that no dispatch reads and writes one buffer. Never chooses buffers (a BufferMap does)
+// From ops to dispatches. BuildPass, a pure function, lists what one pass runs; RecordDispatches binds buffers and
+// pipelines to such a list. Owns the check that no dispatch reads and writes one buffer. Never chooses buffers (a BufferMap does)
 // and never submits.
 #pragma once
 
@@ -9,11 +9,19 @@
 #include "gpu/pipeline.h"
 #include "gpu/recording.h"
 #include "ops/dispatch.h"
+#include "program/plan.h"
 
 namespace gemma4::program {
 
-// Dispatches of one pass in order: every op of phase Always, and with `round` those of phase Round too.
-std::vector<ops::DispatchSpec> BuildPass(const ops::Graph& graph, bool round, const ops::PassRows& rows);
+// Dispatches of one pass in order: every op of phase Always, and with `round` those of phase Round too, each by the way
+// that the plan's routes give it.
+std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops::PassRows& rows);
+
+// One dispatch list for every way that any pass of the plan may take: what pipelines and scratch memory are needed.
+std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan);
+
+// The most that any dispatch needs of each scratch buffer.
+ops::ScratchBytes ScratchOf(const Plan& plan);
 
 // Which GPU buffer a binding refers to.
 class BufferMap {

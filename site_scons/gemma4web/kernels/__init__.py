@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gemma4web.files import dump_json, write_atomic
+from gemma4web.kernels.dispatch import fold_grid, group_count
 from gemma4web.kernels.expand import Kernel, dependencies, expand, expand_all
 from gemma4web.kernels.lock import check_lock, make_lock
 from gemma4web.kernels.render import render_header, render_source
 
-__all__ = ["Generated", "Kernel", "check_lock", "dependencies", "expand", "expand_all", "generate", "write_generated"]
+__all__ = ["Generated", "Kernel", "check_lock", "dependencies", "expand", "expand_all", "fold_grid", "generate",
+           "group_count", "write_generated"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

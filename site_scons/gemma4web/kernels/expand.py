@@ -5,6 +5,7 @@ Module scope in WGSL has no order, so included declarations go behind the kernel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,10 +30,16 @@ MAX_WORKGROUP_BYTES: Final = 16384
 MAX_INVOCATIONS: Final = 256
 MAX_STORAGE_BUFFERS: Final = 8
 
+ENABLES: Final = {"shader-f16": "f16", "subgroups": "subgroups"}
+"""WebGPU's name of a device feature -> the WGSL extension that a shader then enables."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-    """One shader: ``text`` is complete WGSL without comments; ``line`` is where the file names it."""
+    """One shader: ``text`` is complete WGSL without comments; ``line`` is where the file names it.
+
+    ``constants`` are those of module scope: name -> expression.
+    """
 
     name: str
     path: Path
@@ -42,6 +49,7 @@ class Kernel:
     interface: Interface
     header: Header
     workgroup_bytes: int
+    constants: Mapping[str, str]
 
     @property
     def params(self) -> tuple[Field, ...]:
@@ -112,12 +120,14 @@ def _swap_prelude(source: Source, header: Header, variant: VariantHeader) -> Sou
 def _make(source: Source, header: Header, parts: list[Source], *, name: str, line: int,
           features: tuple[str, ...]) -> Kernel:
     interface = parse_interface(source)
-    text = "\n".join([source.code, *(part.code for part in parts)])
+    # On the first line, a comment in the file, so that every other line keeps its number.
+    enables = "".join(f"enable {ENABLES[feature]}; " for feature in features)
+    text = "\n".join([enables + source.code, *(part.code for part in parts)])
     constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
     memory = sum(workgroup_bytes(part, constants) for part in (source, *parts))
     _check_limits(source, interface, memory)
     return Kernel(name=name, path=source.path, line=line, text=text, features=features, interface=interface,
-                  header=header, workgroup_bytes=memory)
+                  header=header, workgroup_bytes=memory, constants=constants)
 
 
 def _check_limits(source: Source, interface: Interface, memory: int) -> None:

@@ -20,6 +20,7 @@ _CPP_TYPES: Final = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 _CPP_KINDS: Final = {
     BindingKind.READ_ONLY_STORAGE: "kReadOnlyStorage", BindingKind.STORAGE: "kStorage", BindingKind.UNIFORM: "kUniform",
 }
+_CPP_FEATURES: Final = {"subgroups": "kNeedsSubgroups", "shader-f16": "kNeedsShaderF16"}
 _TOKEN = re.compile(r"[A-Za-z_0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?[fh]?)?|\S")
 
 _PREAMBLE: Final = """\
@@ -33,6 +34,10 @@ namespace gemma4::kernels {
 
 enum class BindingKind : uint8_t { kReadOnlyStorage, kStorage, kUniform };
 
+// Optional features of a device that a kernel needs: the bits of Kernel::features.
+inline constexpr uint32_t kNeedsSubgroups = 1;
+inline constexpr uint32_t kNeedsShaderF16 = 2;
+
 struct Kernel {
   const char* name;
   const char* wgsl;
@@ -41,6 +46,7 @@ struct Kernel {
   uint32_t binding_count;
   uint32_t params_bytes;     // multiple of 16
   uint32_t workgroup_bytes;  // workgroup memory, as WebGPU counts it
+  uint32_t features;
 };
 """
 
@@ -114,6 +120,7 @@ def _render_kernel(kernel: Kernel) -> str:
     kinds = ", ".join(f"BindingKind::{_CPP_KINDS[binding.kind]}" for binding in kernel.interface.bindings)
     names = ", ".join(binding.name for binding in kernel.interface.bindings)
     x, y, z = kernel.interface.workgroup
+    features = " | ".join(_CPP_FEATURES[feature] for feature in kernel.features) or "0"
     return "\n".join([
         f"// {kernel.header.formula}",
         f"// dispatch: {kernel.header.dispatch}",
@@ -123,7 +130,8 @@ def _render_kernel(kernel: Kernel) -> str:
         f"extern const char k{symbol}Wgsl[];",
         f"inline constexpr Kernel k{symbol} = {{",
         f'    "{kernel.name}", k{symbol}Wgsl,',
-        f"    {{{x}, {y}, {z}}}, k{symbol}Bindings, {len(kernel.interface.bindings)}, {size}, {kernel.workgroup_bytes}}};",
+        f"    {{{x}, {y}, {z}}}, k{symbol}Bindings, {len(kernel.interface.bindings)}, {size},",
+        f"    {kernel.workgroup_bytes}, {features}}};",
         "",
     ])
 
