@@ -57,10 +57,17 @@ def test_header_of_one_kernel(tmp_path: Path) -> None:
                  "static_assert(offsetof(SomeKernelParams, scale) == 4);",
                  "extern const char kSomeKernelWgsl[];",
                  "inline constexpr Kernel kSomeKernel = {", '    "some_kernel", kSomeKernelWgsl,',
-                 "    {64, 1, 1}, kSomeKernelBindings, 3, 16, 0};"):
+                 "    {64, 1, 1}, kSomeKernelBindings, 3, 16,", "    0, 0};"):
         assert line in header.splitlines()
     assert ("inline constexpr BindingKind kSomeKernelBindings[] = {BindingKind::kReadOnlyStorage, "
             "BindingKind::kStorage, BindingKind::kUniform};") in header
+
+
+def test_header_names_the_features_of_a_variant(tmp_path: Path) -> None:
+    variants = ("//! variant: wide requires subgroups, shader-f16\n//! swap: const WIDE = true;\n"
+                "//! prelude\nconst WIDE = false;\n//! end\n")
+    write(tmp_path, "some_kernel.wgsl", HEADER + variants + BODY)
+    assert "    0, kNeedsShaderF16 | kNeedsSubgroups};" in generate(tmp_path).header.splitlines()
 
 
 @pytest.mark.parametrize(("members", "size", "padding"), [(1, 16, 3), (4, 16, 0), (5, 32, 3), (8, 32, 0)])
