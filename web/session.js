@@ -345,7 +345,7 @@ export class Gemma4Session {
    */
   #plan(program, path) {
     const pointer = this.#guard('plan', (module) => this.#withBytes(program, (address) =>
-      module._g4_plan(this.#handle, address, program.byteLength, -1)));
+      module._g4_plan(this.#handle, address, program.byteLength, 0)));
     if (pointer === 0) throw new Gemma4Error('runtime', `${path}: ${this.#lastError()}`);
     return JSON.parse(this.#text(pointer));
   }

@@ -41,6 +41,19 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::LinearQ4Params>(spec);
     return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), Mul(p.rows, p.n)};
   }
+  if (name.starts_with("linear_q4_m")) {
+    const auto p = Read<kernels::LinearQ4M1Params>(spec);
+    const uint64_t rows = name[11] - '0';
+    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(rows, p.n)};
+  }
+  if (name == "linear_q4_tiled" || name.starts_with("linear_q4_steel") || name == "linear_q4_bk64") {
+    const auto p = Read<kernels::LinearQ4TiledParams>(spec);
+    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(Mul(p.splits, p.rows), p.n)};
+  }
+  if (name == "sum_parts") {
+    const auto p = Read<kernels::SumPartsParams>(spec);
+    return {Mul(p.splits, p.count), 0, p.count};
+  }
   if (name == "gather_linear_f32") {
     const auto p = Read<kernels::GatherLinearF32Params>(spec);
     return {p.k, Mul(p.rows, p.k), p.count, p.count};

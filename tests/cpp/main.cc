@@ -74,7 +74,7 @@ int RunCases() {
 
 int Probe(const char* method, std::span<char*> files) {
   for (const char* file : files) {
-    const Result<program::Plan> plan = program::Model::MakePlan(ReadFile(file), method, LargeLimits(), ops::kAllRoutes);
+    const Result<program::Plan> plan = program::Model::MakePlan(ReadFile(file), method, LargeLimits());
     JsonWriter json;
     json.BeginObject().Key("file").String(file).Key("code").String(plan.ok() ? "ok" : CodeName(plan.status().code()));
     json.Key("message").String(plan.status().message()).Key("plan").String(plan.ok() ? plan->ToJson() : "");

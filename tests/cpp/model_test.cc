@@ -30,7 +30,7 @@ constexpr const char* kMethod = "text_decoder";
 constexpr bool kMtp = GEMMA4_MTP;
 
 Plan MakePlan(std::string_view model, const gpu::Limits& limits) {
-  return std::move(Model::MakePlan(ReadFile(DataPath(Text(model, "/", kMethod, ".g4p"))), kMethod, limits, ops::kAllRoutes)).value();
+  return std::move(Model::MakePlan(ReadFile(DataPath(Text(model, "/", kMethod, ".g4p"))), kMethod, limits)).value();
 }
 
 // Device, context and model of one test; the device is new.

@@ -155,11 +155,11 @@ struct Stand {
 
   Status Open() { return Finish([&](uint32_t request) { return session->Open(request); }); }
 
-  Status Plan() { return session->MakePlan(ReadFile(DataPath(Text("q4/", kMethod, ".g4p"))), ops::kAllRoutes).status(); }
+  Status Plan() { return session->MakePlan(ReadFile(DataPath(Text("q4/", kMethod, ".g4p")))).status(); }
 
   Status LoadAndFinish() {
     GEMMA4_RETURN_IF_ERROR(Finish([&](uint32_t request) { return session->Load(request); }));
-    const auto plan = program::Model::MakePlan(ReadFile(DataPath(Text("q4/", kMethod, ".g4p"))), kMethod, Limits(), ops::kAllRoutes);
+    const auto plan = program::Model::MakePlan(ReadFile(DataPath(Text("q4/", kMethod, ".g4p"))), kMethod, Limits());
     machine.vocab = plan->header.vocab;
     machine.context = plan->header.context;
     for (uint32_t i = 0; i < plan->shards.size(); ++i) {
@@ -388,7 +388,7 @@ GEMMA4_TEST(SessionRunsOneRequestAtATime) {
   CHECK_REFUSED(stand.session->Generate(101, ids, 20, {}), "generate is running");
   CHECK_REFUSED(stand.session->Prefill(102, ids, 0), "generate is running");
   CHECK_REFUSED(stand.session->Read(103, "logits"), "generate is running");
-  CHECK_REFUSED(stand.session->MakePlan({}, ops::kAllRoutes).status(), "generate is running");
+  CHECK_REFUSED(stand.session->MakePlan({}).status(), "generate is running");
   stand.recorder.events.clear();
   CHECK_OK(stand.session->Reset(104));
   CHECK_REFUSED(stand.session->Unload(105), "already waiting");
@@ -519,7 +519,7 @@ GEMMA4_TEST(SessionRefusesBadRequests) {
   CHECK_OK(stand.Open());
   CHECK_REFUSED(stand.Open(), "unload first");
   CHECK_REFUSED(stand.Finish([&](uint32_t request) { return stand.session->Load(request); }), "plan");
-  CHECK_REFUSED(stand.session->MakePlan({}, ops::kAllRoutes).status(), "program");
+  CHECK_REFUSED(stand.session->MakePlan({}).status(), "program");
   CHECK_OK(stand.Plan());
   CHECK_OK(stand.Plan());
   CHECK_REFUSED(stand.session->BeginShard(0), "load first");

@@ -1,4 +1,4 @@
-"""References that the oracle has no need of: the two commit steps, plain copies, and RoPE in fixed-point turns."""
+"""References that the oracle has no need of: the two commit steps, plain copies, sums of parts, and RoPE in fixed-point turns."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ Array = npt.NDArray[Any]
 
 def copy_words(source: Array, *, offset: int, count: int) -> Array:
     return source[offset:offset + count].copy()
+
+
+def sum_parts(parts: Array, bias: Array) -> npt.NDArray[np.float64]:
+    """parts [P, M, N], bias [N] -> [M, N]."""
+    return np.asarray(parts.astype(np.float64).sum(axis=0) + bias.astype(np.float64))
 
 
 def rope_of_turns(x: Array, positions: Array, turns: Array) -> npt.NDArray[np.float64]:

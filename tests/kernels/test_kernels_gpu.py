@@ -7,6 +7,7 @@ import re
 import cases_attention
 import cases_index
 import cases_linear
+import cases_linear_routes
 import cases_norm
 import cases_round
 import kernel_reference
@@ -35,7 +36,7 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_norm, cases_round)
+CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_linear_routes, cases_norm, cases_round)
 
 
 def groups_of(made: Case) -> int:

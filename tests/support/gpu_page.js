@@ -32,7 +32,8 @@ async function open() {
   if (!navigator.gpu) throw new Error('this browser has no navigator.gpu');
   const adapter = await navigator.gpu.requestAdapter();
   if (!adapter) throw new Error('no WebGPU adapter');
-  device = await adapter.requestDevice();
+  const wanted = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
+  device = await adapter.requestDevice({ requiredFeatures: wanted });
   device.addEventListener('uncapturederror', (event) => uncaptured.push(event.error.message));
   device.lost.then((info) => uncaptured.push(`device lost: ${info.reason} ${info.message}`));
   const { vendor, architecture, description } = adapter.info;

@@ -6,6 +6,7 @@
 #include "ops/embedding.h"
 #include "ops/gelu_mul.h"
 #include "ops/linear.h"
+#include "ops/linear_routes.h"
 #include "ops/ple_combine.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -36,7 +37,7 @@ constexpr OpEntry kOps[] = {
     // kind, inputs, optional inputs, outputs, check, record
     {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding},
     {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm},
-    {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear},
+    {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear, kLinearRoutes},
     {schema::OpKind_Rope, 2, 0, 1, &CheckRope, &RecordRope},
     {schema::OpKind_CacheWrite, 2, 0, 1, &CheckCacheWrite, &RecordCacheWrite},
     {schema::OpKind_Attention, 4, 0, 1, &CheckAttention, &RecordAttention},

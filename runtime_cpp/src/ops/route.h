@@ -22,6 +22,20 @@ struct Route {
   void (*record)(const Site&, const PassRows&, const gpu::Limits&, std::vector<DispatchSpec>&) = nullptr;
 };
 
+// The bits of the mask.
+enum RouteBit : uint32_t {
+  kRouteLinearM1 = 1u << 0,
+  kRouteLinearM1Subgroup = 1u << 1,
+  kRouteLinearM3 = 1u << 2,
+  kRouteLinearM3Subgroup = 1u << 3,
+  kRouteLinearTiled = 1u << 4,
+  kRouteLinearSteel = 1u << 5,
+  kRouteLinearSteelF16 = 1u << 6,
+  kRouteLinearBk64 = 1u << 7,
+};
+
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
+// Activations are rounded to f16 only where somebody asks for it.
+inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64};
 
 }  // namespace gemma4::ops

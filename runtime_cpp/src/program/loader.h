@@ -14,6 +14,6 @@ namespace gemma4::program {
 
 // `route_mask`: the routes that may be taken (ops/route.h).
 Result<Plan> LoadProgram(std::span<const uint8_t> program, std::string_view expected_method, const gpu::Limits& limits,
-                         uint32_t route_mask = ops::kAllRoutes);
+                         uint32_t route_mask = ops::kDefaultRoutes);
 
 }  // namespace gemma4::program

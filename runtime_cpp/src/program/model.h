@@ -41,7 +41,7 @@ class Model {
   // Verifies the program and computes what it needs; no GPU work. Refuses a method other than `expected_method`
   // ("text_decoder" or "k2_round"), an op that this build does not have, and tensors above the limits.
   static Result<Plan> MakePlan(std::span<const uint8_t> program, std::string_view expected_method,
-                               const gpu::Limits& limits, uint32_t route_mask);
+                               const gpu::Limits& limits, uint32_t route_mask = ops::kDefaultRoutes);
 
   // Allocates every buffer and writes the RoPE tables. On failure nothing stays allocated. `context` must outlive it.
   // An out-of-memory answer of the device arrives later as Context::status().

@@ -40,6 +40,7 @@ _BINDING = re.compile(
 _STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^{}]*)\}")
 _WORKGROUP_VAR = re.compile(r"\bvar\s*<\s*workgroup\s*>\s*(\w+)\s*:\s*([^;=]+?)\s*;")
 _CONST = re.compile(r"\bconst\s+(\w+)\s*(?::\s*\w+\s*)?=\s*([^;]+?)\s*;")
+_ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+?)\s*;")
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 
 
@@ -333,8 +334,8 @@ def _parse_params(source: Source, type_name: str) -> tuple[Field, ...]:
 
 
 def constants_of(source: Source) -> dict[str, str]:
-    """Module constants of one file: name -> expression."""
-    return {match.group(1): match.group(2) for match in _CONST.finditer(source.code)}
+    """Module constants of one file, name -> expression, and type aliases, name -> type."""
+    return {match.group(1): match.group(2) for kind in (_CONST, _ALIAS) for match in kind.finditer(source.code)}
 
 
 def workgroup_bytes(source: Source, constants: dict[str, str]) -> int:
@@ -357,6 +358,7 @@ def _type_layout(type_name: str, constants: dict[str, str]) -> tuple[int, int]:
     """(size, alignment) in bytes of a scalar, vector, atomic or array type."""
     scalar = {"f32": 4, "u32": 4, "i32": 4, "bool": 4, "f16": 2}
     short = {"f": "f32", "u": "u32", "i": "i32", "h": "f16"}
+    type_name = "".join(constants.get(type_name, type_name).split())
     if type_name in scalar:
         return scalar[type_name], scalar[type_name]
     if inner := re.fullmatch(r"atomic<(\w+)>", type_name):

@@ -28,8 +28,10 @@ def _ints(values: npt.ArrayLike) -> Ints:
     return np.asarray(values, np.int32).reshape(-1)
 
 
-def unpack_q4(values: Array, scales: Array, *, dtype: npt.DTypeLike = np.float64, swap_nibbles: bool = False) -> Array:
-    """values u8[O, K/2], scales f16[O, K/32] -> [O, K] = (nibble - 8) * scale, column 2j in the low nibble of byte j.
+def unpack_q4(
+    values: Array, scales: Array, *, group: int = Q4_GROUP, dtype: npt.DTypeLike = np.float64, swap_nibbles: bool = False
+) -> Array:
+    """values u8[O, K/2], scales [O, K/group] -> [O, K] = (nibble - 8) * scale, column 2j in the low nibble of byte j.
 
     ``swap_nibbles`` is the fault of reading the two columns of a byte in the other order.
     """
@@ -37,7 +39,7 @@ def unpack_q4(values: Array, scales: Array, *, dtype: npt.DTypeLike = np.float64
     low, high = values & 15, values >> 4
     pair = (high, low) if swap_nibbles else (low, high)
     codes = np.stack(pair, axis=-1).reshape(rows, half * 2).astype(dtype) - 8
-    return np.asarray(codes * np.repeat(scales.astype(dtype), Q4_GROUP, axis=1))
+    return np.asarray(codes * np.repeat(scales.astype(dtype), group, axis=1))
 
 
 def embedding(ids: npt.ArrayLike, table: Array, scale: float, *, dtype: npt.DTypeLike = np.float64) -> Array:

@@ -1,0 +1,45 @@
+//! include: include/q4_grouped.wgsl
+
+// The two tiles of a blocked product in workgroup memory, and how 4 by 4 pieces of x and words of weights get there. The
+// kernel names the sizes: Vec, TILE_M, TILE_N, TILE_K, ACROSS.
+
+// Of every k of the block, the rows and the columns in fours.
+var<workgroup> x_tile: array<Vec, TILE_K * TILE_M / 4u>;
+var<workgroup> w_tile: array<Vec, TILE_K * TILE_N / 4u>;
+
+// Rows behind the last are zero.
+fn x_at(row: u32, k: u32) -> vec4f {
+  if row >= params.rows {
+    return vec4f();
+  }
+  return x[(row * params.k + k) / 4u];
+}
+
+// Fetches of one job: rows 4j..4j+3 of x at 4 columns of k.
+fn x_block(job: u32, row_0: u32, k: u32) -> mat4x4f {
+  let row = row_0 + 4u * (job % (TILE_M / 4u));
+  let column = k + 4u * (job / (TILE_M / 4u));
+  return mat4x4f(x_at(row, column), x_at(row + 1u, column), x_at(row + 2u, column), x_at(row + 3u, column));
+}
+
+fn store_x(job: u32, rows: mat4x4f) {
+  // Neighbours in rows are neighbours in memory: no two threads meet in a bank.
+  let place = 4u * (job / (TILE_M / 4u)) * (TILE_M / 4u) + job % (TILE_M / 4u);
+  let by_k = transpose(rows);
+  x_tile[place] = Vec(by_k[0]);
+  x_tile[place + TILE_M / 4u] = Vec(by_k[1]);
+  x_tile[place + 2u * (TILE_M / 4u)] = Vec(by_k[2]);
+  x_tile[place + 3u * (TILE_M / 4u)] = Vec(by_k[3]);
+}
+
+fn store_w(job: u32, words: vec4u, scale: vec4f) {
+  let place = 8u * (job / ACROSS) * ACROSS + job % ACROSS;
+  w_tile[place] = Vec(q4_floats(words) * scale);
+  w_tile[place + ACROSS] = Vec(q4_floats(words >> vec4u(4u)) * scale);
+  w_tile[place + 2u * ACROSS] = Vec(q4_floats(words >> vec4u(8u)) * scale);
+  w_tile[place + 3u * ACROSS] = Vec(q4_floats(words >> vec4u(12u)) * scale);
+  w_tile[place + 4u * ACROSS] = Vec(q4_floats(words >> vec4u(16u)) * scale);
+  w_tile[place + 5u * ACROSS] = Vec(q4_floats(words >> vec4u(20u)) * scale);
+  w_tile[place + 6u * ACROSS] = Vec(q4_floats(words >> vec4u(24u)) * scale);
+  w_tile[place + 7u * ACROSS] = Vec(q4_floats(words >> vec4u(28u)) * scale);
+}

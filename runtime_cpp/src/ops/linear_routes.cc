@@ -1,0 +1,191 @@
+#include "ops/linear_routes.h"
+
+#include <algorithm>
+
+namespace gemma4::ops {
+namespace {
+
+constexpr uint32_t kGroup = 32;       // of the program's 4-bit weights
+constexpr uint32_t kGroupShift = 1;   // log2(kGroup / 16)
+constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
+constexpr uint32_t kTileColumns = 64;
+constexpr uint32_t kBlockK = 32;      // columns of x in one step of a tile
+
+struct Shape {
+  uint32_t rows = 0;
+  uint32_t k = 0;
+  uint32_t n = 0;
+};
+
+// rows 0: not a 4-bit weight
+Shape ShapeOf(const Site& site, const PassRows& pass) {
+  const Tensor& weight = site.in(1);
+  if (weight.dtype != schema::Dtype_Q4) return {};
+  return {RowsIn(MatrixRows(site.in(0)), pass), weight.dims[1], weight.dims[0]};
+}
+
+std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
+  return {site.In(0), site.In(1), site.InScales(1), BindingRef{}, out};
+}
+
+template <uint32_t kRows>
+bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
+  return ShapeOf(site, pass).rows == kRows;
+}
+
+// Threads that share a column. Measured on an NVIDIA H200: a wide weight has enough columns to fill the GPU, a narrow one
+// needs more threads a column; a software adapter, told by its subgroups of 4, does best without barriers.
+uint32_t LanesOf(const Shape& shape, const gpu::Limits& limits) {
+  if (limits.subgroup_lanes == 4) return 4;
+  if (shape.n >= 65536) return 16;
+  return shape.n >= 4096 || shape.k < 1024 ? 32 : 128;
+}
+
+template <typename Params>
+void RecordFew(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
+               std::vector<DispatchSpec>& out) {
+  const Shape shape = ShapeOf(site, pass);
+  Params params;
+  params.k = shape.k;
+  params.n = shape.n;
+  params.group_shift = kGroupShift;
+  params.lanes = LanesOf(shape, limits);
+  params.subgroup = (kernel.features & kernels::kNeedsSubgroups) != 0 ? std::min(limits.subgroup_lanes, params.lanes) : 1;
+  const uint64_t blocks = (uint64_t{shape.n} + kColumns - 1) / kColumns;
+  const uint64_t blocks_a_group = kernel.workgroup[0] / params.lanes;
+  out.push_back(MakeDispatch(kernel, Bindings(site, site.Out(0)), params, (blocks + blocks_a_group - 1) / blocks_a_group));
+}
+
+void RecordM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordFew<kernels::LinearQ4M1Params>(kernels::kLinearQ4M1, site, pass, limits, out);
+}
+void RecordM1Subgroup(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordFew<kernels::LinearQ4M1SubgroupParams>(kernels::kLinearQ4M1Subgroup, site, pass, limits, out);
+}
+void RecordM3(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordFew<kernels::LinearQ4M3Params>(kernels::kLinearQ4M3, site, pass, limits, out);
+}
+void RecordM3Subgroup(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordFew<kernels::LinearQ4M3SubgroupParams>(kernels::kLinearQ4M3Subgroup, site, pass, limits, out);
+}
+
+uint64_t TilesOf(const Shape& shape, uint32_t tile_rows) {
+  return (uint64_t{shape.rows} + tile_rows - 1) / tile_rows * ((uint64_t{shape.n} + kTileColumns - 1) / kTileColumns);
+}
+
+// Parts of k: a power of two, so that about 400 workgroups run at once where there are fewer tiles (measured on an NVIDIA
+// H200), and none is shorter than four steps. Depends on the shape alone.
+uint32_t SplitsOf(const Shape& shape, uint32_t tile_rows) {
+  constexpr uint64_t kEnoughGroups = 400;
+  const uint64_t tiles = TilesOf(shape, tile_rows);
+  uint32_t splits = 1;
+  while (splits < 8 && tiles * splits * 2 <= kEnoughGroups && shape.k / kBlockK / (splits * 2) >= 4) splits *= 2;
+  return splits;
+}
+
+uint64_t PartsBytes(const Shape& shape, uint32_t splits) {
+  return splits == 1 ? 0 : uint64_t{4} * splits * shape.rows * shape.n;
+}
+
+template <uint32_t kTileRows>
+bool FitsTiles(const Shape& shape, const gpu::Limits& limits) {
+  return PartsBytes(shape, SplitsOf(shape, kTileRows)) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+}
+
+template <typename Params>
+void RecordTiles(const kernels::Kernel& kernel, uint32_t tile_rows, const Site& site, const PassRows& pass,
+                 std::vector<DispatchSpec>& out) {
+  const Shape shape = ShapeOf(site, pass);
+  Params params;
+  params.k = shape.k;
+  params.n = shape.n;
+  params.group_shift = kGroupShift;
+  params.rows = shape.rows;
+  params.splits = SplitsOf(shape, tile_rows);
+  const BindingRef parts{BindingRef::Kind::kScratch, 0};
+  const bool whole = params.splits == 1;
+  out.push_back(MakeDispatch(kernel, Bindings(site, whole ? site.Out(0) : parts), params,
+                             TilesOf(shape, tile_rows) * params.splits));
+  if (whole) return;
+  out.back().scratch[0] = PartsBytes(shape, params.splits);
+  const uint64_t count = uint64_t{shape.rows} * shape.n;
+  const kernels::SumPartsParams sum{.count = static_cast<uint32_t>(count), .n = shape.n, .splits = params.splits};
+  out.push_back(MakeDispatch(kernels::kSumParts, {parts, BindingRef{}, site.Out(0)}, sum,
+                             ElementGroups(kernels::kSumParts, count)));
+  out.back().scratch[0] = PartsBytes(shape, params.splits);
+}
+
+// Small tiles waste less on few rows, large ones read the weights less often.
+constexpr uint32_t kTiledRows = 32;
+constexpr uint32_t kSteelRows = 64;
+
+bool AcceptsTiled(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  const Shape shape = ShapeOf(site, pass);
+  return shape.rows > 1 && FitsTiles<kTiledRows>(shape, limits);
+}
+bool AcceptsSteel(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  const Shape shape = ShapeOf(site, pass);
+  return shape.rows > kTiledRows && FitsTiles<kSteelRows>(shape, limits);
+}
+bool AcceptsBk64(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  const Shape shape = ShapeOf(site, pass);
+  const bool live = shape.rows == 128 || shape.rows == 508 || shape.rows == 512;
+  return live && IsBk64Shape(shape.k, shape.n, kGroup) && FitsTiles<kSteelRows>(shape, limits);
+}
+
+void RecordTiled(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordTiles<kernels::LinearQ4TiledParams>(kernels::kLinearQ4Tiled, kTiledRows, site, pass, out);
+}
+void RecordSteel(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordTiles<kernels::LinearQ4SteelParams>(kernels::kLinearQ4Steel, kSteelRows, site, pass, out);
+}
+void RecordSteelF16(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordTiles<kernels::LinearQ4SteelF16Params>(kernels::kLinearQ4SteelF16, kSteelRows, site, pass, out);
+}
+void RecordBk64(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordTiles<kernels::LinearQ4Bk64Params>(kernels::kLinearQ4Bk64, kSteelRows, site, pass, out);
+}
+
+constexpr const kernels::Kernel* kM1[] = {&kernels::kLinearQ4M1};
+constexpr const kernels::Kernel* kM1Subgroup[] = {&kernels::kLinearQ4M1Subgroup};
+constexpr const kernels::Kernel* kM3[] = {&kernels::kLinearQ4M3};
+constexpr const kernels::Kernel* kM3Subgroup[] = {&kernels::kLinearQ4M3Subgroup};
+constexpr const kernels::Kernel* kTiled[] = {&kernels::kLinearQ4Tiled, &kernels::kSumParts};
+constexpr const kernels::Kernel* kSteel[] = {&kernels::kLinearQ4Steel, &kernels::kSumParts};
+constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &kernels::kSumParts};
+constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
+
+}  // namespace
+
+constexpr Route kLinearRoutes[] = {
+    {"linear_q4_m1_subgroup", kRouteLinearM1Subgroup, kM1Subgroup, &AcceptsRows<1>, &RecordM1Subgroup},
+    {"linear_q4_m1", kRouteLinearM1, kM1, &AcceptsRows<1>, &RecordM1},
+    {"linear_q4_m3_subgroup", kRouteLinearM3Subgroup, kM3Subgroup, &AcceptsRows<3>, &RecordM3Subgroup},
+    {"linear_q4_m3", kRouteLinearM3, kM3, &AcceptsRows<3>, &RecordM3},
+    {"linear_q4_bk64", kRouteLinearBk64, kBk64, &AcceptsBk64, &RecordBk64},
+    {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteel, &RecordSteelF16},
+    {"linear_q4_steel", kRouteLinearSteel, kSteel, &AcceptsSteel, &RecordSteel},
+    {"linear_q4_tiled", kRouteLinearTiled, kTiled, &AcceptsTiled, &RecordTiled},
+};
+
+namespace {
+
+struct Bk64Shape {
+  uint32_t k = 0;
+  uint32_t n = 0;
+  uint32_t group = 0;
+};
+constexpr Bk64Shape kBk64Shapes[] = {
+    {2048, 8192, 64},  {8192, 2048, 64}, {2048, 2048, 64},  {1536, 2048, 32},  {2048, 1536, 32},
+    {1536, 4096, 32},  {4096, 1536, 32}, {1536, 6144, 32},  {6144, 1536, 32},  {1536, 12288, 32},
+    {12288, 1536, 32},
+};
+
+}  // namespace
+
+bool IsBk64Shape(uint32_t k, uint32_t n, uint32_t group) {
+  return std::any_of(std::begin(kBk64Shapes), std::end(kBk64Shapes),
+                     [&](const Bk64Shape& shape) { return shape.k == k && shape.n == n && shape.group == group; });
+}
+
+}  // namespace gemma4::ops
