@@ -38,10 +38,10 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One contender of a row.
 
-    ``pass_us``: GPU time with each call in passes of its own, as the peer runs. ``batch_us``: GPU time of a call among
+    ``pass_us``: GPU time of passes and copies with each call in passes of its own, as the peer runs. ``batch_us``: GPU time of a call among
     many dependent ones in one pass, as our runtime runs; ours alone. ``wall_us``: clock time a call, waiting included.
     ``error``: largest by the tolerance's scale; None where an output was left unwritten or is no number.
-    ``buffer_copies``: copies outside any pass, whose time is in ``wall_us`` only.
+    ``dispatches`` and ``buffer_copies`` (copies outside any pass) are those of one call.
     ``ratios``: peer -> its pass_us by ours, medians; above 1 ours is faster.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -31,23 +32,21 @@ def error_text(entry: Entry) -> str:
 
 
 def print_bench(bench: KernelBench, console: Console) -> None:
-    table = Table(title=title_of(bench), title_justify="left", title_style="bold")
-    table.add_column("row")
-    table.add_column("contender")
-    for heading in ("us a pass", "least to most", "us batched", "of bound", "peer / ours", "error"):
+    table = Table(title=title_of(bench), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("row", no_wrap=True)
+    table.add_column("contender", no_wrap=True)
+    for heading in ("us a pass", "us batched", "of bound", "peer / ours", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in bench.rows:
         for place, entry in enumerate(row.entries):
-            spread = entry.pass_us
-            time = us(spread) if entry.status == "ok" else entry.status.upper()
+            time = us(entry.pass_us) if entry.status == "ok" else entry.status.upper()
             table.add_row(
                 escape(row.name) if place == 0 else "", escape(entry.name), time,
-                f"{number(spread.min_us)} to {number(spread.max_us)}" if spread else "", us(entry.batch_us),
+                us(entry.batch_us),
                 f"{100 * entry.share_of_bound:.1f} %" if entry.share_of_bound else "",
-                ", ".join(f"{ratio:.2f}" for ratio in entry.ratios.values()), error_text(entry),
-                end_section=place == len(row.entries) - 1)
+                ", ".join(f"{ratio:.2f}" for ratio in entry.ratios.values()), error_text(entry))
         if not row.entries:
-            table.add_row(escape(row.name), "", "FAILED" if row.failure else "nobody", end_section=True)
+            table.add_row(escape(row.name), "", "FAILED" if row.failure else "nobody")
     console.print(table)
     if line := bench.roofline:
         console.print(f"roofline: read {line.read_bytes_per_s / 1e9:.4g} GB/s, copy {line.copy_bytes_per_s / 1e9:.4g} GB/s, "
