@@ -158,7 +158,9 @@ def _row(row: Row, page: BenchPage, progress: Progress, kernels: Mapping[str, Ke
         prepared = _prepared(entrants, peers, answers)
         verdicts = {one.name: _verdict(one, page, case) for one in prepared}
         right = [name for name, (status, _, _) in verdicts.items() if status == "unmeasured"]
-        measured = page.ask({"kind": "measure", "names": right, "repeats": progress.repeats})["contenders"]
+        measured = page.ask({"kind": "measure", "names": right, "repeats": progress.repeats,
+                             # A GPU that idled needs a while to reach its clock.
+                             "warmups": 0 if progress.opened["software"] else 1})["contenders"]
         times = {one["name"]: one for one in measured}
         entries = [_entry(one, verdicts[one.name], times.get(one.name), row, progress.roofline) for one in prepared]
     except RowError as error:

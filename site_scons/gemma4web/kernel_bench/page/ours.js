@@ -92,7 +92,6 @@ export class OurContender {
   /** Grows the batch until it is long enough for the clock. @param {import('./clock.js').Clock | null} clock */
   async calibrate(clock) {
     const target = targetUs(clock !== null);
-    await this.run(clock, 1, 1);
     for (;;) {
       const { gpuUs } = await this.run(clock, 1, this.batch);
       if (gpuUs >= target || this.batch >= MOST_BATCH) break;

@@ -69,10 +69,9 @@ export class PeerContender {
     return { gpuUs: clock ? await clock.spansUs(queries) : wallUs, wallUs };
   }
 
-  /** @param {import('./clock.js').Clock | null} clock */
+  /** Grows the number of calls until they are long enough for the clock. @param {import('./clock.js').Clock | null} clock */
   async calibrate(clock) {
     const target = targetUs(clock !== null);
-    await this.run(clock, 2);
     for (;;) {
       const { gpuUs } = await this.run(clock);
       if (gpuUs >= target || this.calls >= MOST_CALLS) return this.calls;

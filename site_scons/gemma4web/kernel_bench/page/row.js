@@ -105,10 +105,11 @@ async function check(contender, results) {
 }
 
 /**
- * Repeats of all named contenders, the order turned by one each time; what grows the batches is not counted.
- * @param {{ names: string[], repeats: number }} job
+ * Repeats of all named contenders, the order turned by one each time. What grows the batches and the first `warmups`
+ * rounds are not counted.
+ * @param {{ names: string[], repeats: number, warmups: number }} job
  */
-export async function measure({ names, repeats }) {
+export async function measure({ names, repeats, warmups }) {
   const chosen = row.contenders.filter(({ name }) => names.includes(name));
   /** @type {Map<string, { name: string, calls: number, passUs: number[], batchUs: number[], wallUs: number[], error?: string }>} */
   const found = new Map();
@@ -127,12 +128,13 @@ export async function measure({ names, repeats }) {
     say(`warming up ${contender.name}`);
     await attempt(contender, async (samples) => void (samples.calls = await contender.calibrate(row.clock)));
   }
-  for (let repeat = 0; repeat < repeats; repeat++) {
+  for (let repeat = -warmups; repeat < repeats; repeat++) {
     for (let i = 0; i < chosen.length; i++) {
-      const contender = chosen[(i + repeat) % chosen.length];
+      const contender = chosen[(i + repeat + warmups) % chosen.length];
       say(`timing ${contender.name}, repeat ${repeat + 1} of ${repeats}`);
       await attempt(contender, async (samples) => {
         const { passUs, batchUs, wallUs } = await contender.sample(row.clock);
+        if (repeat < 0) return;
         if (passUs !== null) samples.passUs.push(passUs);
         if (batchUs !== null) samples.batchUs.push(batchUs);
         samples.wallUs.push(wallUs);
