@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
     peer = parser.add_mutually_exclusive_group()
     peer.add_argument("--ort", type=Path, metavar="DIR", help="the unpacked npm package onnxruntime-web, instead of fetching it")
     peer.add_argument("--no-peer", action="store_true", help="measure our kernels alone")
+    parser.add_argument("--cache", metavar="DIR", help="where the fetched package is kept (default: GEMMA4WEB_CACHE, else "
+                                                       "~/.cache/gemma4web)")
     parser.add_argument("--kernels", type=Path, default=KERNELS, metavar="DIR", help=f"our WGSL files (default: {KERNELS})")
     parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS",
                         help=f"limit for each step of a row (default: {DEADLINE_S:.0f})")
@@ -65,7 +67,8 @@ def peer_package(options: argparse.Namespace) -> Path | None:
         from gemma4web.toolchain.cache import default_cache
         from gemma4web.toolchain.progress import default_progress
         from gemma4web.toolchain.registries import bench_modules
-        return bench_modules(load_pins(), default_cache(), default_progress()) / "node_modules" / peers.NAME
+        cache = default_cache() if options.cache is None else Path(options.cache).absolute()
+        return bench_modules(load_pins(), cache, default_progress()) / "node_modules" / peers.NAME
     folder: Path = options.ort.absolute()
     return folder
 
