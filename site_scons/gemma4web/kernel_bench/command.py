@@ -105,6 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write(progress, options, console)
         raise
     _write(progress, options, console)
+    if progress.failure:
+        raise BrowserError(progress.failure)
     if faults := faulty(progress.rows):
         raise BrowserError(f"{len(faults)} of the measurements failed or are wrong; they are named above and in the record")
     return 0

@@ -79,7 +79,7 @@ class Progress:
         page = self.opened
         versions = dict(self.plan.versions) | ({NAME: page["ort"]} if page["ort"] else {})
         return KernelBench(
-            complete=self.complete and not faulty(self.rows), failure=self.failure,
+            complete=self.complete and not self.failure and not faulty(self.rows), failure=self.failure,
             adapter=Adapter(vendor=page["vendor"], architecture=page["architecture"], software=page["software"],
                             features=page["features"], limits=page["limits"]),
             browser=Browser(name="chromium", version=page["browserVersion"]),
@@ -103,7 +103,11 @@ def measure(plan: Plan, options: RunOptions, kernels: Mapping[str, Kernel], prog
                             subgroup_min=opened["subgroupMin"], subgroup_max=opened["subgroupMax"])
         progress.notes += _notes(progress)
         tell("roofline")
-        progress.roofline = _roofline(page.ask({"kind": "roofline"}))
+        try:
+            progress.roofline = _roofline(page.ask({"kind": "roofline"}))
+        except RowError as error:
+            progress.failure = f"no roofline: {error}"
+            tell(progress.failure)
         rows = choose_rows(plan.rows, quick=progress.quick)
         for number, row in enumerate(rows, start=1):
             tell(f"[{time.monotonic() - start:5.0f} s] {number}/{len(rows)} {row.name}")

@@ -1,10 +1,11 @@
-// One device for both sides, with every feature and the highest limits that the adapter has.
+// One device for both sides, with the highest limits and every feature of the adapter that either side can use: the peer must
+// not be slower here than on a device of its own making.
 
 import { instrument } from './instrument.js';
 import { measureQuantum } from './clock.js';
 import { say } from './server.js';
 
-const FEATURES = ['timestamp-query', 'shader-f16', 'subgroups'];
+const FEATURES = ['timestamp-query', 'shader-f16', 'subgroups', 'subgroup-size-control', 'chromium-experimental-subgroup-matrix'];
 const ORT_MODULE = '/ort/dist/ort.webgpu.bundle.min.mjs';
 
 /**

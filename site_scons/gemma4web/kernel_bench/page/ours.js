@@ -66,7 +66,8 @@ export class OurContender {
   }
 
   /**
-   * `passes` passes of `batch` calls each. Every call writes the same output, so one waits for the one before.
+   * `passes` passes of `batch` calls each, every pass submitted by itself, as the peer submits its calls. Every call writes the
+   * same output, so one waits for the one before.
    * @param {import('./clock.js').Clock | null} clock
    * @param {number} passes
    * @param {number} batch
@@ -75,15 +76,15 @@ export class OurContender {
   async run(clock, passes, batch) {
     const { device } = state;
     const start = performance.now();
-    const encoder = device.createCommandEncoder({ label: this.name });
     for (let i = 0; i < passes; i++) {
+      const encoder = device.createCommandEncoder({ label: this.name });
       const timestampWrites = clock
         ? { querySet: clock.querySet, beginningOfPassWriteIndex: 2 * i, endOfPassWriteIndex: 2 * i + 1 } : undefined;
       const pass = encoder.beginComputePass({ label: this.name, timestampWrites });
       for (let call = 0; call < batch; call++) this.encodeCall(pass, this.turn++ % this.copies);
       pass.end();
+      device.queue.submit([encoder.finish()]);
     }
-    device.queue.submit([encoder.finish()]);
     await device.queue.onSubmittedWorkDone();
     const wallUs = 1000 * (performance.now() - start);
     return { gpuUs: clock ? await clock.spansUs(2 * passes) : wallUs, wallUs };
