@@ -15,6 +15,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "verify": ("gemma4web.verification", "main_verify", "recompute every hash and claim of a staged bundle"),
     "serve": ("gemma4web.serve", "main", "serve a bundle on this machine"),
     "bench": ("gemma4web.bench", "main", "run a bundle several times: records, medians and spread"),
+    "bench-kernels": ("gemma4web.kernel_bench.command", "main", "measure our kernels beside onnxruntime-web's in one page"),
     "run": ("gemma4web.run_command", "main", "run a bundle in headless Chromium and record what it did"),
     "preflight": ("gemma4web.preflight", "main", "start Chromium, run a small shader, and say on what adapter"),
 }

@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gemma4web.browser import RunOptions, run_bundle
+from gemma4web.browser import run_bundle
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import dump_json, write_atomic
+from gemma4web.launching import RunOptions, console_of, run_options, settings_of
 from gemma4web.manifest import Sha256
 from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run, read_prompts
 from gemma4web.report import template
@@ -29,10 +30,7 @@ from gemma4web.run_command import (
     add_output_options,
     bundle_manifest,
     check_mtp,
-    console_of,
     output_paths,
-    run_options,
-    settings_of,
     told_variants,
 )
 from gemma4web.summary import SOFTWARE_LABEL, adapter_line, dead_assistant

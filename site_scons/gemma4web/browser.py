@@ -19,9 +19,10 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, R
 from playwright.sync_api import Error as PlaywrightError
 
 from gemma4web import manifest
-from gemma4web.chromium import Chromium, RunningBrowser, bounded, launch_flags, launched, sigterm_as_exit
+from gemma4web.chromium import RunningBrowser, bounded, launch_flags, launched, sigterm_as_exit
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
+from gemma4web.launching import RunOptions
 from gemma4web.page_result import PageCounters, PageProfile, PageResult
 from gemma4web.record import (
     Adapter,
@@ -43,7 +44,6 @@ POLL_S: Final = 0.1
 EXPLAIN_S: Final = 1.0
 """How long the page may take to say in its own words what a fault did to it."""
 TELL_S: Final = 10.0
-DEADLINE_S: Final = 900.0
 RUNNER: Final = "run.html"
 
 # Chromium reports an uncaptured GPU error of a page as a warning, in these words.
@@ -81,16 +81,6 @@ class Faults:
     def _response(self, response: Response) -> None:
         if response.status >= 400:
             self.found.append(f"HTTP {response.status} for {response.url}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunOptions:
-    """``deadline_s`` bounds each variant, from opening its page to its result."""
-
-    chromium: Chromium
-    gpu: bool = False
-    browser_flags: tuple[str, ...] = ()
-    deadline_s: float = DEADLINE_S
 
 
 def no_bundle(bundle: Path) -> UsageError:

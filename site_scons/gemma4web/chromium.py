@@ -82,13 +82,15 @@ class Chromium:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningBrowser:
-    """``endpoint`` is the DevTools address; ``folder`` is the run's own; ``kill`` ends the browser from any thread."""
+    """``endpoint`` is the DevTools address; ``folder`` is the run's own; ``kill`` ends the browser from any thread,
+    ``alive`` is whether it still runs."""
 
     endpoint: str
     folder: Path
     log: Path
     pid: int
     kill: Callable[[], None]
+    alive: Callable[[], bool]
 
 
 def runs_folder() -> Path:
@@ -153,8 +155,11 @@ def clean_leftovers() -> list[Path]:
 
 
 @contextlib.contextmanager
-def launched(chromium: Chromium, flags: Sequence[str], *, start_limit_s: float = START_LIMIT_S) -> Iterator[RunningBrowser]:
+def launched(chromium: Chromium, flags: Sequence[str], *, start_limit_s: float = START_LIMIT_S,
+             url: str = "about:blank") -> Iterator[RunningBrowser]:
     """Runs Chromium with a fresh profile for the length of a ``with`` block; afterwards nothing of it is left.
+
+    It opens ``url`` by itself, so that a page which needs no driver needs no DevTools connection either.
 
     Raises BrowserError when it cannot be started, ends at once, or opens no DevTools port in time.
     """
@@ -163,11 +168,11 @@ def launched(chromium: Chromium, flags: Sequence[str], *, start_limit_s: float =
     folder = Path(tempfile.mkdtemp(prefix=f"run-{own}-{start_ticks(own)}-", dir=runs_folder()))
     log = folder / "chromium.log"
     try:
-        process = _start(chromium, flags, folder, log)
+        process = _start(chromium, [*flags, url], folder, log)
         try:
             endpoint = _endpoint(process, folder / "profile", log, start_limit_s)
             yield RunningBrowser(endpoint=endpoint, folder=folder, log=log, pid=process.pid,
-                                 kill=lambda: _kill_group(process))
+                                 kill=lambda: _kill_group(process), alive=lambda: process.poll() is None)
         finally:
             _kill_group(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -177,9 +182,8 @@ def launched(chromium: Chromium, flags: Sequence[str], *, start_limit_s: float =
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(chromium: Chromium, flags: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    argv = [os.fspath(chromium.executable), *flags, f"--user-data-dir={folder / 'profile'}",
-            "--remote-debugging-port=0", "about:blank"]
+def _start(chromium: Chromium, words: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    argv = [os.fspath(chromium.executable), f"--user-data-dir={folder / 'profile'}", "--remote-debugging-port=0", *words]
     # Its own temporary files lie in the run's folder too: a killed browser does not remove them.
     temporary = folder / "tmp"
     temporary.mkdir()

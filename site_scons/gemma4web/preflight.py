@@ -17,10 +17,9 @@ from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import sync_playwright
 from rich.table import Table
 
-from gemma4web.browser import RunOptions
 from gemma4web.chromium import bounded, launch_flags, launched, log_tail, sigterm_as_exit
 from gemma4web.errors import BrowserError
-from gemma4web.run_command import add_launch_options, console_of, run_options
+from gemma4web.launching import RunOptions, add_launch_options, console_of, run_options
 from gemma4web.serve import serving
 from gemma4web.summary import SOFTWARE_LABEL
 

@@ -1,9 +1,8 @@
-"""`scons run`, and what every command with a browser run shares: options, the bundle, the variants that it can run."""
+"""`scons run`, and what every command that runs a bundle shares: options, the bundle, the variants that it can run."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,13 +11,12 @@ import msgspec
 from rich.console import Console
 
 from gemma4web import manifest
-from gemma4web.browser import DEADLINE_S, RunOptions, no_bundle, run_bundle
-from gemma4web.chromium import Chromium, launch_flags
+from gemma4web.browser import no_bundle, run_bundle
 from gemma4web.errors import BrowserError, UsageError
+from gemma4web.launching import DEADLINE_S, add_launch_options, console_of, run_options, settings_of
 from gemma4web.record import Record, read_prompts, write_record
 from gemma4web.report import write_report
 from gemma4web.summary import compares_mtp, dead_assistant, mtp_mismatches, print_summary
-from gemma4web.toolchain.model import load_browser
 from gemma4web.variants import VARIANTS, Variant
 
 DEFAULT_BUNDLE: Final = Path("build/bundle")
@@ -83,36 +81,6 @@ def output_paths(options: argparse.Namespace, record: str, report: str) -> tuple
     return options.record or RECORDS / f"{record}{suffix}.json", options.report or REPORTS / f"{report}{suffix}.html"
 
 
-def add_launch_options(parser: argparse.ArgumentParser) -> None:
-    """Which Chromium, and how it is started."""
-    parser.add_argument("--browser", type=Path, help="a Chromium executable; default: the one that set-up found")
-    parser.add_argument("--browser-json", type=Path, default=Path("build/browser.json"), help=argparse.SUPPRESS)
-    parser.add_argument("--gpu", action="store_true", help="use the machine's GPU; a software adapter then fails the run")
-    parser.add_argument("--browser-flag", action="append", default=[], metavar="FLAG", help="one more flag for Chromium")
-
-
-def run_options(options: argparse.Namespace) -> RunOptions:
-    """Raises UsageError for a browser that is not there, ToolchainError when none is set up."""
-    if options.browser is None:
-        if not options.browser_json.is_file():
-            raise UsageError(f"no Chromium is named, and {options.browser_json} does not exist here",
-                             advice="name one with --browser PROGRAM, or run in the checkout, after `scons toolchain`")
-        found = load_browser(options.browser_json)
-        chromium = Chromium(executable=found.executable, env=found.env)
-    elif options.browser.is_file():
-        chromium = Chromium(executable=options.browser.absolute())
-    else:
-        raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with --browser PROGRAM")
-    return RunOptions(chromium=chromium, gpu=options.gpu, browser_flags=tuple(options.browser_flag),
-                      deadline_s=getattr(options, "deadline", DEADLINE_S))
-
-
-def settings_of(options: argparse.Namespace) -> dict[str, str]:
-    """What a report says of how it was run."""
-    flags = launch_flags(gpu=options.gpu, extra=options.browser_flag)
-    return {"Adapter asked for": "the machine's GPU" if options.gpu else "software", "Browser flags": " ".join(flags)}
-
-
 def told_variants(options: argparse.Namespace, default: str, about: dict[str, Any],
                   console: Console) -> tuple[Variant, ...]:
     """The variants of this run; says what is left out. Raises UsageError."""
@@ -128,11 +96,6 @@ def bundle_manifest(bundle: Path) -> dict[str, Any]:
         raise no_bundle(bundle)
     document: dict[str, Any] = msgspec.to_builtins(manifest.parse((bundle / manifest.NAME).read_bytes()))
     return document
-
-
-def console_of() -> Console:
-    """A terminal as it is; a file or pipe wide enough for the tables."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def check_mtp(record: Record, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Targets that are run, not built: run, bench, serve, test and check. Each runs whenever it is asked for."""
+"""Targets that are run, not built: run, bench, bench-kernels, serve, test and check. Each runs whenever it is asked for."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ def _run(target, source, env):
 def _bench(target, source, env):
     _streamed(env, "-m", "gemma4web", "bench", "--bundle", str(Path(source[0].abspath).parent),
               "--prompts", env["PROMPTS"], "--repeats", env["REPEATS"])
+
+
+def _bench_kernels(target, source, env):
+    _streamed(env, "-m", "gemma4web", "bench-kernels", f"--rows={env['ROWS']}", *(["--cache", env["CACHE"]] if env["CACHE"] else []))
 
 
 def _serve(target, source, env):
@@ -64,6 +68,7 @@ def tasks(env, tools, bundle):
     for name, body, text in (("run", _run, "running the bundle in Chromium"), ("bench", _bench, "measuring the bundle"),
                              ("serve", _serve, "serving the bundle"), ("test", _test, "running all tests")):
         AlwaysBuild(env.Alias(name, ready, action(body, text)))
+    AlwaysBuild(env.Alias("bench-kernels", tools, action(_bench_kernels, "measuring the kernels")))
     AlwaysBuild(env.Alias("check", tools, action(_check, "checking")))
 
 

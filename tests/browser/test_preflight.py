@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemma4web.browser import RunOptions
 from gemma4web.chromium import Chromium
 from gemma4web.errors import BrowserError
+from gemma4web.launching import RunOptions
 from gemma4web.preflight import main, preflight
 
 pytestmark = pytest.mark.browser

@@ -22,10 +22,11 @@ from tests.support.sites import BreakingHandler, copy_bundle, edit_manifest, fli
 
 from gemma4web import browser as browser_module
 from gemma4web.bench import main as bench_main
-from gemma4web.browser import RunOptions, run_bundle, run_variant
+from gemma4web.browser import run_bundle, run_variant
 from gemma4web.chromium import Chromium, launch_flags, processes_of, runs_folder
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
+from gemma4web.launching import RunOptions
 from gemma4web.record import Record, parse_prompts, read_record
 from gemma4web.run_command import ALL_VARIANTS, bundle_variants, choose_variants, main, output_paths
 from gemma4web.serve import BundleHandler, BundleServer, serving

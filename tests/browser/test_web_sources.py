@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.fake_bundle import WEB
 
+from gemma4web.kernel_bench.server import PAGE
+
 SOURCES = sorted(WEB.glob("*.js"))
 HEAP = re.compile(r"\bHEAP[A-Z]*\d+\b")
 # A whole statement that uses a view and lets it go: a copy in, a copy out, a search, a length.
@@ -76,9 +78,10 @@ def test_every_vendored_module_is_closed(npm_modules: Path) -> None:
                 assert str(Path(entry["as"]).parent / target.removeprefix("./")) in targets
 
 
-def test_types(npm_modules: Path) -> None:
+@pytest.mark.parametrize("folder", [WEB, PAGE], ids=["page", "kernel page"])
+def test_types(npm_modules: Path, folder: Path) -> None:
     """`tsc --noEmit` over the JSDoc types."""
-    found = subprocess.run(["node", npm_modules / "typescript/bin/tsc", "-p", WEB], capture_output=True, text=True, timeout=120, check=False)
+    found = subprocess.run(["node", npm_modules / "typescript/bin/tsc", "-p", folder], capture_output=True, text=True, timeout=120, check=False)
     assert (found.returncode, found.stdout + found.stderr) == (0, "")
 
 

@@ -14,7 +14,7 @@ from tiny_project import CHECKOUT, Project
 
 from gemma4web.__main__ import COMMANDS
 
-ALIASES = ("toolchain", "plain", "mtp", "bundle", "verify", "run", "serve", "bench", "test", "check", "kernels",
+ALIASES = ("toolchain", "plain", "mtp", "bundle", "verify", "run", "serve", "bench", "bench-kernels", "test", "check", "kernels",
            "kernels-lock")
 
 

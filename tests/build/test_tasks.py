@@ -23,7 +23,7 @@ def ctrl_c(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=30)[0]
 
 
-@pytest.mark.parametrize("name", ["run", "bench"])
+@pytest.mark.parametrize("name", ["run", "bench", "bench-kernels"])
 def test_a_program_that_fails_is_named_once_and_keeps_its_exit_code(built: Project, name: str) -> None:
     """V14: the class of an error of the tree, which is its exit code, reaches whoever started SCons."""
     built.path("exit-code.txt").write_text("10", encoding="utf-8")

@@ -13,6 +13,7 @@ from gemma4web.errors import FetchError, ToolchainError
 from gemma4web.pins import NpmPackage, load_pins
 from gemma4web.toolchain import registries
 from gemma4web.toolchain.registries import (
+    bench_modules,
     check_npm_package,
     closure_compiler,
     find_node,
@@ -37,10 +38,18 @@ def test_only_this_machines_packages_are_installed(tmp_path: Path, monkeypatch: 
     folder = npm_modules(load_pins(), tmp_path / "cache", Lines())
     lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     other = "linux-arm64" if npm_platform() == "linux-x64" else "linux-x64"
-    for package in (package for group in load_pins().npm.values() for package in group):
-        assert (f"node_modules/{package.name}" in lock["packages"]) is (package.platform != other), package.name
+    for name, package in ((name, package) for name, group in load_pins().npm.items() for package in group):
+        wanted = name != "bench" and package.platform != other
+        assert (f"node_modules/{package.name}" in lock["packages"]) is wanted, package.name
     closure = closure_compiler(folder)
     assert closure is not None and os.access(closure, os.X_OK)
+
+
+def test_the_peer_of_kernel_measurements_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{fake_npm(tmp_path / 'npm').parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    folder = bench_modules(load_pins(), tmp_path / "cache", Lines())
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
+    assert set(lock["packages"]) == {"", "node_modules/onnxruntime-web"}
 
 
 def test_a_failing_npm_leaves_nothing_and_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +79,7 @@ def test_an_installed_package_of_another_version_is_refused(tmp_path: Path) -> N
 def test_what_only_tests_use_is_not_part_of_a_bundles_identity() -> None:
     names = shipped_versions(load_pins())
     assert {"@huggingface/tokenizers", "@noble/hashes", "uplot", "acorn"} <= set(names)
-    assert not {"esbuild", "typescript", "@wllama/wllama"} & set(names)
+    assert not {"esbuild", "typescript", "@wllama/wllama", "onnxruntime-web"} & set(names)
 
 
 @pytest.mark.parametrize(("answer", "words"), [("v16.20.0", "v16.20.0, wanted 18.3.0"), ("nonsense", "not a version")])

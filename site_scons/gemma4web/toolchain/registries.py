@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,8 @@ _PIP_TIMEOUT_S: Final = 900.0
 _MACHINES: Final = {"x86_64": "linux-x64", "aarch64": "linux-arm64"}
 _CLOSURE_PACKAGES: Final = ("google-closure-compiler-linux", "google-closure-compiler-linux-arm64")
 _TEST_GROUP: Final = "test"
+BENCH_GROUP: Final = "bench"
+"""Programs that kernels are measured against: only `bench-kernels` fetches them, into a folder of their own."""
 
 
 def npm_platform() -> str:
@@ -66,9 +68,19 @@ def npm_documents(packages: list[NpmPackage]) -> tuple[dict[str, Any], dict[str,
 
 
 def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
-    """The folder with ``node_modules``, installed once. Raises FetchError."""
+    """The folder with ``node_modules`` of everything that a build or a test needs, installed once. Raises FetchError."""
+    return _installed([package for name, group in pins.npm.items() if name != BENCH_GROUP for package in group], cache,
+                      progress, expected_bytes=145e6)
+
+
+def bench_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
+    """The folder with ``node_modules`` of the bench group, installed once. Raises FetchError."""
+    return _installed(pins.npm[BENCH_GROUP], cache, progress, expected_bytes=150e6)
+
+
+def _installed(wanted: Sequence[NpmPackage], cache: Path, progress: SetUpProgress, *, expected_bytes: float) -> Path:
     here = npm_platform()
-    packages = [package for group in pins.npm.values() for package in group if package.platform in {None, here}]
+    packages = [package for package in wanted if package.platform in {None, here}]
     manifest, lock = npm_documents(packages)
     text = json.dumps(lock, sort_keys=True, indent=2) + "\n"
     inputs = {"lock": sha256_bytes(text.encode()), "platform": here}
@@ -84,7 +96,7 @@ def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
         if silence:
             progress.line(f"no network? {silence}")
         with step(progress, f"installing {len(packages)} npm packages",
-                  measure=lambda: folder_bytes(temporary), total=145e6):
+                  measure=lambda: folder_bytes(temporary), total=expected_bytes):
             try:
                 run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-progress",
                      *(reach.QUICK if silence else reach.PATIENT), "--prefix", temporary],
@@ -107,7 +119,7 @@ def npm_modules(pins: Pins, cache: Path, progress: SetUpProgress) -> Path:
 def shipped_versions(pins: Pins) -> dict[str, str]:
     """Name and version of every package for this machine that shapes a bundle; tools of the tests do not."""
     here = npm_platform()
-    return {package.name: package.version for name, group in pins.npm.items() if name != _TEST_GROUP
+    return {package.name: package.version for name, group in pins.npm.items() if name not in (_TEST_GROUP, BENCH_GROUP)
             for package in group if package.platform in {None, here}}
 
 

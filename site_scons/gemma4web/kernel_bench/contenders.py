@@ -1,0 +1,125 @@
+"""Our side: which kernels can do a row, and how they are dispatched.
+
+To add a kernel, write a function that returns its dispatches for a row, or None where it does not apply, and put a
+Contender into CONTENDERS. A kernel that this checkout does not have, or that needs a feature which the device lacks, is
+left out of the run by itself and named in the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gemma4web.kernel_bench.cases import EPSILON
+from gemma4web.kernel_bench.dispatches import Dispatch
+from gemma4web.kernel_bench.rows import Operation, Row
+from gemma4web.kernels import Kernel
+
+HAS_WEIGHT: Final = 1
+"""Flag of rms_norm."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceFacts:
+    """What the page's device offers; subgroup sizes are 0 where unknown."""
+
+    features: frozenset[str]
+    limits: Mapping[str, int | float]
+    subgroup_min: int = 0
+    subgroup_max: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """Where a result lies: the row's buffer and its numpy type."""
+
+    buffer: str
+    dtype: str = "f4"
+
+
+Plan = Callable[[Row, DeviceFacts], list[Dispatch] | None]
+_RESULTS: Final[Mapping[Operation, Mapping[str, Result]]] = {
+    Operation.TOPK: {"values": Result(buffer="values"), "indices": Result(buffer="indices_i4", dtype="i4")},
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contender:
+    """``f16``: it computes in f16, so its bound is that of f16. ``tolerance`` None: the widest of its kernels' own."""
+
+    name: str
+    plan: Plan
+    f16: bool = False
+    tolerance: float | None = None
+
+    def results(self, row: Row) -> Mapping[str, Result]:
+        return _RESULTS.get(row.operation, {"out": Result(buffer="out")})
+
+
+def _linear(kernel: str, *, most_rows: int | None = None) -> Plan:
+    """A kernel with the bindings and params of linear_q4, for at most ``most_rows`` rows."""
+    def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+        s = row.sizes
+        if row.operation is not Operation.LINEAR or (most_rows is not None and s["m"] > most_rows):
+            return None
+        return [Dispatch(kernel=kernel, params={"rows": s["m"], "k": s["k"], "n": s["n"]})]
+    return plan
+
+
+def _topk(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.TOPK:
+        return None
+    return [Dispatch(kernel="topk", params=dict(row.sizes), bindings={"indices": "indices_i4"})]
+
+
+def _scatter(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.SCATTER:
+        return None
+    return [Dispatch(kernel="fill", params={"count": row.sizes["size"], "offset": 0.0}, bindings={"scalar": "lowest"}),
+            Dispatch(kernel="scatter", params=dict(row.sizes))]
+
+
+def _rms_norm(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.RMS_NORM:
+        return None
+    s = row.sizes
+    return [Dispatch(kernel="rms_norm", params={"rows": s["m"], "width": s["width"], "eps": EPSILON, "flags": HAS_WEIGHT},
+                     bindings={"residual": "unused", "scalar": "unused"})]
+
+
+def _cache_writes(row: Row) -> list[Dispatch]:
+    """The peer's attention stores the new key and value too, so ours has to."""
+    s = row.sizes
+    params = {"rows": 1, "width": s["head_dim"], "capacity": s["past"] + 1}
+    return [Dispatch(kernel="cache_write", params=params, bindings={"x": f"{name}_new", "cache": f"{name}_cache"})
+            for name in ("k", "v")]
+
+
+def _attention(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.ATTENTION:
+        return None
+    s = row.sizes
+    params = {"rows": 1, "q_heads": s["heads"], "kv_heads": 1, "head_dim": s["head_dim"], "capacity": s["past"] + 1,
+              "window": 0, "donor": 0}
+    return [*_cache_writes(row),
+            Dispatch(kernel="attention", params=params, bindings={"k": "k_cache", "v": "v_cache"})]
+
+
+CONTENDERS: Final = (
+    Contender(name="linear_q4", plan=_linear("linear_q4")),
+    Contender(name="topk", plan=_topk),
+    Contender(name="fill + scatter", plan=_scatter),
+    Contender(name="rms_norm", plan=_rms_norm),
+    Contender(name="cache_write x 2 + attention", plan=_attention),
+)
+
+
+def obstacle(dispatches: list[Dispatch], kernels: Mapping[str, Kernel], facts: DeviceFacts) -> str | None:
+    """Why these cannot run here, in words; None when they can."""
+    if missing := sorted({item.kernel for item in dispatches} - set(kernels)):
+        return f"this checkout has no kernel {', '.join(missing)}"
+    needed = {feature for item in dispatches for feature in kernels[item.kernel].features}
+    if lacking := sorted(needed - facts.features):
+        return f"the device has no {', '.join(lacking)}"
+    return None

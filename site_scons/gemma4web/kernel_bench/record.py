@@ -1,0 +1,154 @@
+"""The record of `bench-kernels`: types, and the arithmetic of bounds, ratios and who is slower."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from gemma4web.record import Adapter, Browser, Name
+
+SCHEMA: Final = 1
+
+Share = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Microseconds a call over the repeats."""
+
+    median_us: Share
+    min_us: Share
+    max_us: Share
+    samples: int
+
+
+class Roofline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What simple shaders reach on this adapter. Copy counts bytes read and written; 0: not measured."""
+
+    dispatch_us: Share
+    read_bytes_per_s: Share
+    read_groups: int
+    copy_bytes_per_s: Share
+    f32_flops: Share
+    f16_flops: Share
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One contender of a row.
+
+    ``pass_us``: GPU time of passes and copies with each call in passes of its own, as the peer runs. ``batch_us``: GPU time of a call among
+    many dependent ones in one pass, as our runtime runs; ours alone. ``wall_us``: clock time a call, waiting included.
+    ``error``: largest by the tolerance's scale; None where an output was left unwritten or is no number.
+    ``dispatches`` and ``buffer_copies`` (copies outside any pass) are those of one call.
+    ``ratios``: peer -> its pass_us by ours, medians; above 1 ours is faster.
+    """
+
+    name: Name
+    side: Literal["ours", "peer"]
+    f16: bool
+    status: Literal["ok", "wrong", "failed", "unmeasured"]
+    message: str
+    error: float | None
+    tolerance: float
+    dispatches: int
+    buffer_copies: int
+    calls: int
+    pass_us: Spread | None
+    batch_us: Spread | None
+    wall_us: Spread | None
+    bytes_per_s: Share
+    flops_per_s: Share
+    bound_us: Share
+    share_of_bound: Share
+    ratios: dict[str, float]
+
+    @property
+    def best_us(self) -> float | None:
+        """The median that bandwidth and share are computed from."""
+        spread = self.batch_us or self.pass_us
+        return spread.median_us if spread else None
+
+
+class RowResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``left_out``: contender -> why it did not take part. ``failure``: what ended the row, empty if nothing did."""
+
+    name: Name
+    traffic_bytes: int
+    flops: int
+    copies: int
+    checked: str
+    failure: str
+    left_out: dict[str, str]
+    entries: list[Entry]
+
+
+class KernelBench(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    schema: Literal[1] = SCHEMA
+    complete: bool
+    failure: str
+    adapter: Adapter
+    browser: Browser
+    flags: list[str]
+    versions: dict[str, str]
+    clock: Literal["gpu timestamps", "wall"]
+    timestamp_quantum_ns: Share
+    seed: int
+    repeats: int
+    quick: bool
+    notes: list[str]
+    roofline: Roofline | None
+    rows: list[RowResult]
+
+
+class Slower(msgspec.Struct, frozen=True, kw_only=True):
+    """One of our kernels that a peer beats on a row."""
+
+    row: str
+    contender: str
+    peer: str
+    ours_us: float
+    peer_us: float
+    ratio: float
+
+
+def spread_of(samples: Sequence[float]) -> Spread | None:
+    if not samples:
+        return None
+    return Spread(median_us=statistics.median(samples), min_us=min(samples), max_us=max(samples), samples=len(samples))
+
+
+def bound_us(traffic_bytes: int, flops: int, roofline: Roofline | None, *, f16: bool) -> float:
+    """Microseconds that bandwidth or arithmetic take at least, whichever is longer; 0 where neither was measured."""
+    if roofline is None:
+        return 0.0
+    rate = max(roofline.f16_flops, roofline.f32_flops) if f16 else roofline.f32_flops
+    by_bytes = traffic_bytes / roofline.read_bytes_per_s if roofline.read_bytes_per_s else 0.0
+    return 1e6 * max(by_bytes, flops / rate if rate else 0.0)
+
+
+def with_ratios(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of a row, ours with their ratio to each peer that was measured."""
+    peers = {entry.name: entry.pass_us.median_us for entry in entries if entry.side == "peer" and entry.pass_us is not None}
+    return [entry if entry.side == "peer" or entry.pass_us is None or not entry.pass_us.median_us else
+            msgspec.structs.replace(entry, ratios={
+                peer: time_us / entry.pass_us.median_us for peer, time_us in peers.items()})
+            for entry in entries]
+
+
+def slower_kernels(rows: Sequence[RowResult]) -> list[Slower]:
+    """Every pair of our kernel and a peer that is faster on the same row, worst first."""
+    found = [Slower(row=row.name, contender=entry.name, peer=peer, ours_us=entry.pass_us.median_us,
+                    peer_us=ratio * entry.pass_us.median_us, ratio=ratio)
+             for row in rows for entry in row.entries if entry.pass_us is not None
+             for peer, ratio in entry.ratios.items() if ratio < 1.0]
+    return sorted(found, key=lambda item: item.ratio)
+
+
+def faulty(rows: Sequence[RowResult]) -> list[str]:
+    """What failed or is wrong, a line each."""
+    lines = [f"{row.name}: {row.failure}" for row in rows if row.failure]
+    lines += [f"{row.name}: {entry.name} {entry.status.upper()}: {entry.message}" for row in rows for entry in row.entries
+              if entry.status in ("wrong", "failed")]
+    return lines
