@@ -95,6 +95,14 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::ArgmaxParams>(spec);
     return {Mul(p.rows, p.width), p.rows};
   }
+  if (name == "argmax_parts") {
+    const auto p = Read<kernels::ArgmaxPartsParams>(spec);
+    return {Mul(p.rows, p.width), Mul(p.rows, 2 * ((uint64_t{p.width} + 2047) / 2048))};
+  }
+  if (name == "argmax_final") {
+    const auto p = Read<kernels::ArgmaxFinalParams>(spec);
+    return {Mul(p.rows, uint64_t{p.parts} * 2), p.rows};
+  }
   return {};
 }
 
@@ -107,13 +115,17 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::TopkParams>(spec);
     return {p.n, p.k, p.k};
   }
+  if (name == "topk_staged") {
+    const auto p = Read<kernels::TopkStagedParams>(spec);
+    return {2048, p.k, p.k};
+  }
   if (name == "gather_rows") {
     const auto p = Read<kernels::GatherRowsParams>(spec);
     return {Mul(p.table_rows, p.width), p.count, Mul(p.count, p.width)};
   }
   if (name == "amin") return {Read<kernels::AminParams>(spec).count, 1};
   if (name == "fill") return {1, Read<kernels::FillParams>(spec).count};
-  if (name == "scatter") {
+  if (name == "scatter" || name == "scatter_unique") {
     const auto p = Read<kernels::ScatterParams>(spec);
     return {p.count, p.count, p.size};
   }

@@ -9,6 +9,7 @@ import cases_index
 import cases_linear
 import cases_norm
 import cases_round
+import cases_staged
 import kernel_reference
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_norm, cases_round)
+CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_norm, cases_round, cases_staged)
 
 
 def groups_of(made: Case) -> int:
@@ -169,6 +170,33 @@ def test_real_group_counts(gpu_page: GpuPage, groups: int) -> None:
     fail_on(run_case(gpu_page, Case(kernel="copy_words", inputs={"source": source},
                                     outputs={"out": Expected(values=source)},
                                     params={"count": source.size, "source_offset": 0})))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts_of_scatter_unique(gpu_page: GpuPage, groups: int) -> None:
+    """O4: an element of every part of the grid lands, the others are out of range."""
+    count, step = 64 * groups - 5, 8191
+    place = np.arange(count)
+    index = np.where(place % step == step - 1, place // step, -1).astype(np.int32)
+    source = np.random.default_rng([SEED, groups]).standard_normal(count).astype(np.float32)
+    wanted = source[step - 1::step]
+    fail_on(run_case(gpu_page, Case(kernel="scatter_unique", inputs={"index": index, "source": source},
+                                    outputs={"out": Expected(values=wanted)},
+                                    params={"count": count, "size": wanted.size})))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts_of_argmax(gpu_page: GpuPage, groups: int) -> None:
+    """O4: one part a row, and both stages over so many rows."""
+    x = np.random.default_rng([SEED, groups]).standard_normal((groups, 3)).astype(np.float32)
+    index = ops.argmax(x)
+    best = np.stack([kernel_reference.order_key(x.max(axis=1)), index.astype(np.uint32)], axis=-1)
+    fail_on(run_case(gpu_page, Case(kernel="argmax_parts", inputs={"x": x}, outputs={"out": Expected(values=best)},
+                                    params={"rows": groups, "width": 3})))
+    fail_on(run_case(gpu_page, Case(kernel="argmax_final", inputs={"best": best},
+                                    outputs={"out": Expected(values=index)}, params={"rows": groups, "parts": 1})))
 
 
 def test_every_folding_kernel_uses_the_grid_include() -> None:

@@ -44,11 +44,11 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_PleCombine, 3, 0, 1, &CheckPleCombine, &RecordPleCombine},
     {schema::OpKind_TailRows, 1, 0, 1, &CheckTailRows, &RecordTailRows},
     {schema::OpKind_Softcap, 1, 0, 1, &CheckSoftcap, &RecordSoftcap},
-    {schema::OpKind_Argmax, 1, 0, 1, &CheckArgmax, &RecordArgmax},
+    {schema::OpKind_Argmax, 1, 0, 1, &CheckArgmax, &RecordArgmax, kArgmaxRoutes},
 #if GEMMA4_MTP
     {schema::OpKind_DonorView, 2, 0, 1, &CheckDonorView, &RecordDonorView},
     {schema::OpKind_Concat, 2, 0, 1, &CheckConcat, &RecordConcat},
-    {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK},
+    {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK, kTopKRoutes},
     {schema::OpKind_GatherRows, 2, 0, 1, &CheckGatherRows, &RecordGatherRows},
     {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear},
     {schema::OpKind_Amin, 1, 0, 1, &CheckAmin, &RecordAmin},

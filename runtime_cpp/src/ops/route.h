@@ -13,6 +13,12 @@
 
 namespace gemma4::ops {
 
+// Bits of the route mask, one a route.
+enum RouteBit : uint32_t {
+  kRouteTopkStaged = 1u << 8,
+  kRouteArgmaxParts = 1u << 9,
+};
+
 struct Route {
   const char* name = "";  // of its first kernel, which names the route in records
   uint32_t bit = 0;       // of the route mask; unique over all ops
