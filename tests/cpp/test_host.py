@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broken_programs import BROKEN, Broken, wrong_operands
+from broken_programs import BROKEN, Broken, set_op, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
 from micro_checkpoint import write_pair
 
@@ -190,6 +190,18 @@ def test_wrong_operands_are_refused(probe: Probe, model: Callable[[str], ModelFo
     wrong = {name: verdict["message"] for name, verdict in probe(method, programs).items()
              if verdict["code"] != "corrupt_data" or not verdict["message"].startswith("op ")}
     assert wrong == {}
+
+
+def test_round_without_a_certificate_loads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
+    """X9: an export certifies both scatters; a program with neither certified is as good."""
+    good = model("f32").program(ir.K2_ROUND)
+    unique = [number for number, op in enumerate(good.graph.ops) if isinstance(op.kind, ir.ScatterUnique)]
+    assert len(unique) == ir.DRAFTS
+    plain = good
+    for number in unique:
+        plain = set_op(plain, number, kind=ir.Scatter())
+    assert probe(ir.K2_ROUND, {"plain": plain})["plain"]["code"] == "ok"
+    assert probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["code"] != "ok"
 
 
 @pytest.mark.parametrize("method", list(DECODINGS))

@@ -54,6 +54,7 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_Amin, 1, 0, 1, &CheckAmin, &RecordAmin},
     {schema::OpKind_Fill, 1, 0, 1, &CheckFill, &RecordFill},
     {schema::OpKind_Scatter, 3, 0, 1, &CheckScatter, &RecordScatter},
+    {schema::OpKind_ScatterUnique, 3, 0, 1, &CheckScatter, &RecordScatterUnique},
     {schema::OpKind_AddScalar, 1, 0, 1, &CheckAddScalar, &RecordAddScalar},
     {schema::OpKind_PassRows, 5, 0, 2, &CheckPassRowsOp, &RecordPassRowsOp},
     {schema::OpKind_Accept, 4, 0, 4, &CheckAccept, &RecordAccept},
