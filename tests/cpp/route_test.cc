@@ -96,6 +96,52 @@ GEMMA4_TEST(ArgmaxOfWideRowsIsInTwoStages) {
   CHECK_EQ(ArgmaxWay(3, 262144, ops::kAllRoutes & ~ops::kRouteArgmaxParts), "generic");
 }
 
+// The parts of a table of this form under a limit: rows of each, after a check that they are all of it in order.
+std::vector<uint32_t> EmbeddingParts(schema::Dtype dtype, uint32_t vocab, uint32_t width, uint64_t limit,
+                                     std::string* way) {
+  flatbuffers::FlatBufferBuilder builder;
+  const auto attributes = schema::CreateEmbedding(builder, 2.0f).Union();
+  ops::Tensor table = MakeTensor(dtype, {vocab, width});
+  table.storage = schema::Storage_Weight;
+  if (dtype == schema::Dtype_Q4) table.values_bytes = table.elements / 2, table.scales_bytes = table.elements / 16;
+  OneOp op(schema::OpKind_Embedding, builder, attributes, {MakeTensor(schema::Dtype_I32, {3}), table},
+           {MakeTensor(schema::Dtype_F32, {3, width})});
+  gpu::Limits limits = LargeLimits();
+  limits.max_storage_binding_bytes = limit;
+  *way = op.Way(limits, ops::kAllRoutes);
+  std::vector<uint32_t> counts;
+  uint32_t next = 0;
+  for (const ops::DispatchSpec& spec : op.specs) {
+    kernels::EmbeddingQ4Params params;  // of one layout with EmbeddingF32Params
+    std::memcpy(&params, spec.params.data(), sizeof(params));
+    CHECK_EQ(params.first, next);
+    CHECK_EQ(params.vocab, vocab);
+    CHECK(*way == "generic" || spec.bindings[1].bytes <= limit);
+    next += params.count;
+    counts.push_back(params.count);
+  }
+  CHECK_EQ(next, vocab);
+  return counts;
+}
+
+// O10: a table above the binding limit is bound in whole rows at offsets that the device takes.
+GEMMA4_TEST(EmbeddingTablesAboveTheBindingLimitAreInParts) {
+  using Counts = std::vector<uint32_t>;
+  std::string way;
+  CHECK(EmbeddingParts(schema::Dtype_F32, 97, 64, 97 * 256, &way) == Counts({97}));
+  CHECK_EQ(way, "generic");
+  CHECK(EmbeddingParts(schema::Dtype_F32, 97, 64, 97 * 256 - 4, &way) == Counts({96, 1}));
+  CHECK_EQ(way, "embedding_parts");
+  // Rows of 212 bytes begin at multiples of 256 every 64 rows; scales of 6 bytes every 128.
+  CHECK(EmbeddingParts(schema::Dtype_F32, 97, 53, 15000, &way) == Counts({64, 33}));
+  CHECK(EmbeddingParts(schema::Dtype_Q4, 389, 96, 48 * 255, &way) == Counts({128, 128, 128, 5}));
+  CHECK(EmbeddingParts(schema::Dtype_Q4, 262144, 8960, uint64_t{1} << 30, &way) == Counts({239664, 22480}));
+  CHECK(EmbeddingParts(schema::Dtype_Q4, 262144, 8960, uint64_t{128} << 20, &way).size() == 9);
+  // Not even one aligned part fits: the generic way, which the memory plan refuses.
+  CHECK(EmbeddingParts(schema::Dtype_F32, 97, 53, 13000, &way) == Counts({97}));
+  CHECK_EQ(way, "generic");
+}
+
 std::string TopKWay(uint32_t n, uint32_t k, uint32_t mask, const gpu::Limits& limits) {
   flatbuffers::FlatBufferBuilder builder;
   const auto attributes = schema::CreateTopK(builder, k).Union();

@@ -15,8 +15,14 @@ class Mutant(NamedTuple):
 # Replacements in the expanded text; `old` must occur in it.
 MUTANTS: Final = (
     Mutant("embedding_f32", "no scale", "* params.scale", "* 1.0"),
-    Mutant("embedding_f32", "last id refused", "id < params.vocab", "id + 1u < params.vocab"),
-    Mutant("embedding_f32", "id not checked", "id < params.vocab", "true"),
+    Mutant("embedding_f32", "last id refused", "row < params.count", "row + 1u < params.count"),
+    Mutant("embedding_f32", "id not checked", "row < params.count", "true"),
+    Mutant("embedding_f32", "row of the whole table", "table[row * ", "table[id * "),
+    Mutant("embedding_f32", "a later part writes zeros", " && params.first == 0u", ""),
+    Mutant("embedding_f32", "ids of another part are zero", "id >= params.vocab && ", ""),
+    Mutant("embedding_q4", "values of the whole table", "values[row * ", "values[id * "),
+    Mutant("embedding_q4", "scales of the whole table", "let d = row * ", "let d = id * "),
+    Mutant("embedding_q4", "a later part writes zeros", " && params.first == 0u", ""),
     Mutant("embedding_q4", "nibbles swapped", "(column % 8u)", "((column % 8u) ^ 1u)"),
     Mutant("embedding_q4", "scale of the next row", "column / 32u;", "column / 16u;"),
     Mutant("embedding_q4", "zero point", "- 8.0) * q4_scale", "- 7.0) * q4_scale"),

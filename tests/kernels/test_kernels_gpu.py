@@ -254,6 +254,24 @@ def test_sine_and_cosine_are_within_2e_7(gpu_page: GpuPage) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("name", ["embedding_f32: vocabulary edges and bad ids at prime sizes",
+                                  "embedding_q4: vocabulary edges and bad ids"])
+def test_parts_of_a_table_together_equal_the_whole(gpu_page: GpuPage, name: str) -> None:
+    """O10: in any order, bit for bit."""
+    whole = build(name)
+    wanted, problems = dispatch(gpu_page, whole)
+    for order in ([(0, 16), (16, 64), (80, 17)], [(80, 17), (0, 16), (16, 64)]):
+        so_far = np.full_like(whole.outputs["out"].values, np.nan, np.float32)
+        for first, count in order:
+            part = cases_linear.embedding_part(whole, so_far, first, count)
+            found, more = dispatch(gpu_page, part)
+            so_far = found["out"].reshape(so_far.shape).copy()
+            problems += more
+        assert so_far.tobytes() == wanted["out"].tobytes()
+    fail_on(problems)
+
+
+@pytest.mark.browser
 def test_softcap_of_the_known_values(gpu_page: GpuPage) -> None:
     """P37: neither missing, nor doubled (21.5639), nor x times tanh (40.7317)."""
     found, problems = dispatch(gpu_page, build("softcap: 0, 45, 2000, -1e4 with cap 30, and what is around them"))

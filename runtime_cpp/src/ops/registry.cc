@@ -34,7 +34,7 @@ namespace {
 
 constexpr OpEntry kOps[] = {
     // kind, inputs, optional inputs, outputs, check, record
-    {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding},
+    {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding, kEmbeddingRoutes},
     {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm},
     {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear},
     {schema::OpKind_Rope, 2, 0, 1, &CheckRope, &RecordRope},

@@ -17,6 +17,7 @@ namespace gemma4::ops {
 enum RouteBit : uint32_t {
   kRouteTopkStaged = 1u << 8,
   kRouteArgmaxParts = 1u << 9,
+  kRouteEmbeddingParts = 1u << 10,
 };
 
 struct Route {
