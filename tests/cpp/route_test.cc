@@ -167,5 +167,22 @@ GEMMA4_TEST(StagedTopKIsForItsShapeOnly) {
   CHECK_EQ(kernels::kTopk.workgroup[0], 64u);
 }
 
+// O5: the scalar of an int32 addition or subtraction reaches the kernel as it is, at both ends too; x is int32 and fixed.
+GEMMA4_TEST(AddScalarKeepsItsValue) {
+  if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_AddScalar) == nullptr);
+  for (const int32_t value : {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX}) {
+    flatbuffers::FlatBufferBuilder builder;
+    const auto attributes = schema::CreateAddScalar(builder, value).Union();
+    OneOp op(schema::OpKind_AddScalar, builder, attributes, {MakeTensor(schema::Dtype_I32, {5})},
+             {MakeTensor(schema::Dtype_I32, {5})});
+    CHECK_EQ(op.Way(LargeLimits(), ops::kAllRoutes), "generic");
+    kernels::AddScalarParams params;
+    std::memcpy(&params, op.specs[0].params.data(), sizeof(params));
+    CHECK_EQ(params.value, value);
+    op.graph.tensors[0].dtype = schema::Dtype_F32;
+    CHECK(op.Way(LargeLimits(), ops::kAllRoutes).find("AddScalar") != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace gemma4

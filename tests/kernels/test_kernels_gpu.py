@@ -271,6 +271,22 @@ def test_parts_of_a_table_together_equal_the_whole(gpu_page: GpuPage, name: str)
     fail_on(problems)
 
 
+EDGES = (-2**31, -2**31 + 1, -65537, -1, 0, 1, 2, 65535, 2**31 - 2, 2**31 - 1)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("value", EDGES)
+def test_subtraction_is_addition_of_the_wrapped_negative(gpu_page: GpuPage, value: int) -> None:
+    """O5: x - value, wrapped at 32 bits, for every int32 value, the one without a negative included."""
+    rng = np.random.default_rng([SEED, value % 2**32])
+    x = np.concatenate([np.array(EDGES, np.int32), rng.integers(-2**31, 2**31, 97).astype(np.int32)])
+    negative = (-value + 2**31) % 2**32 - 2**31
+    wanted = np.array([(item - value + 2**31) % 2**32 - 2**31 for item in x.tolist()], np.int32)
+    assert ops.add_scalar(x, negative).tolist() == wanted.tolist()
+    fail_on(run_case(gpu_page, Case(kernel="add_scalar", inputs={"x": x}, outputs={"out": Expected(values=wanted)},
+                                    params={"count": x.size, "value": negative})))
+
+
 @pytest.mark.browser
 def test_softcap_of_the_known_values(gpu_page: GpuPage) -> None:
     """P37: neither missing, nor doubled (21.5639), nor x times tanh (40.7317)."""
