@@ -1,4 +1,4 @@
-//! formula: out[r, c] = table[ids[r], c] * scale; 0 where ids[r] is outside the vocabulary
+//! formula: out[r, c] = table[ids[r], c] * scale; 0 for an id outside the vocabulary, nothing for one of another part
 //! dispatch: one thread an element: ceil(rows * width / 64) groups
 //! reference: embedding
 //! tolerance: 1e-6
@@ -9,6 +9,8 @@ struct Params {
   width: u32,
   vocab: u32,
   scale: f32,
+  first: u32,  // the table that is bound holds rows first .. first + count - 1 of the vocabulary
+  count: u32,
 }
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
@@ -26,11 +28,12 @@ fn main(
   if i >= params.rows * params.width {
     return;
   }
-  // A negative id becomes a large unsigned one.
+  // A negative id becomes a large unsigned one, and so does the row of an id before the part.
   let id = u32(ids[i / params.width]);
-  var value = 0.0;
-  if id < params.vocab {
-    value = table[id * params.width + i % params.width] * params.scale;
+  let row = id - params.first;
+  if row < params.count {
+    out[i] = table[row * params.width + i % params.width] * params.scale;
+  } else if id >= params.vocab && params.first == 0u {
+    out[i] = 0.0;
   }
-  out[i] = value;
 }

@@ -1,4 +1,4 @@
-//! formula: out[r, c] = (nibble[ids[r], c] - 8) * d[ids[r], c / 32] * scale; 0 where ids[r] is outside the vocabulary
+//! formula: out[r, c] = (nibble[ids[r], c] - 8) * d[ids[r], c / 32] * scale; 0 for an id outside the vocabulary, nothing for one of another part
 //! dispatch: one thread an element: ceil(rows * width / 64) groups
 //! reference: embedding
 //! tolerance: 1e-6
@@ -10,6 +10,8 @@ struct Params {
   width: u32,
   vocab: u32,
   scale: f32,
+  first: u32,  // the table that is bound holds rows first .. first + count - 1 of the vocabulary
+  count: u32,
 }
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
@@ -28,15 +30,16 @@ fn main(
   if i >= params.rows * params.width {
     return;
   }
-  // A negative id becomes a large unsigned one.
+  // A negative id becomes a large unsigned one, and so does the row of an id before the part.
   let id = u32(ids[i / params.width]);
-  var value = 0.0;
-  if id < params.vocab {
+  let row = id - params.first;
+  if row < params.count {
     let column = i % params.width;
-    let word = values[id * (params.width / 8u) + column / 8u];
+    let word = values[row * (params.width / 8u) + column / 8u];
     let nibble = (word >> (4u * (column % 8u))) & 15u;
-    let d = id * (params.width / 32u) + column / 32u;
-    value = (f32(nibble) - 8.0) * q4_scale(scales[d / 2u], d) * params.scale;
+    let d = row * (params.width / 32u) + column / 32u;
+    out[i] = (f32(nibble) - 8.0) * q4_scale(scales[d / 2u], d) * params.scale;
+  } else if id >= params.vocab && params.first == 0u {
+    out[i] = 0.0;
   }
-  out[i] = value;
 }

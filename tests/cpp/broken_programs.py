@@ -42,6 +42,14 @@ def set_op(program: Program, number: int, **fields: Any) -> Program:
     return replace(program, graph=replace(program.graph, ops=tuple(ops)))
 
 
+def uncertified(program: Program) -> Program:
+    """The program with a plain Scatter for every ScatterUnique."""
+    for number, op in enumerate(program.graph.ops):
+        if isinstance(op.kind, ir.ScatterUnique):
+            program = set_op(program, number, kind=ir.Scatter())
+    return program
+
+
 def set_tensor(program: Program, index: int, **fields: Any) -> Program:
     tensors = list(program.graph.tensors)
     tensors[index] = replace(tensors[index], **fields)
@@ -200,6 +208,12 @@ def _three_drafts(program: Program) -> Program:
     return _graph(ops=tuple(ops), tensors=(*program.graph.tensors, extra))(program).counted()
 
 
+def _table(kind: type[ir.Kind], position: int, dims: tuple[int, ...]) -> Change:
+    """An integer weight at one input of the first op of a kind."""
+    table = Tensor(name="table", dtype=Dtype.I32, storage=Storage.WEIGHT, dims=dims)
+    return lambda program: _with_operand(program, find(program, kind), position, table, False)
+
+
 _K2: Final = (ir.K2_ROUND,)
 _PLAIN: Final = (ir.TEXT_DECODER,)
 _NAN, _INF = float("nan"), float("inf")
@@ -340,6 +354,18 @@ BROKEN: Final[tuple[Broken, ...]] = (
     Broken(name="three drafts", change=_three_drafts, says=("3 draft ops Argmax, wanted 2",), methods=_K2),
     Broken(name="state from another tensor", change=_input(ir.Concat, 1, "draft.0.embedded"),
            says=("does not start from the state",),
+           methods=_K2),
+    # X9, X10
+    Broken(name="unique scatter into no fill", change=_input(ir.ScatterUnique, 0, "draft_logits_0", 1),
+           says=("ScatterUnique", "draft_logits_0 does not come from Fill"), methods=_K2),
+    Broken(name="unique scatter of clusters from anywhere", change=_table(ir.GatherRows, 1, (1, 2)),
+           says=("ScatterUnique", "table does not come from the indices of TopK"), methods=_K2),
+    Broken(name="unique scatter of another table", change=_table(ir.GatherRows, 0, (7, 8)),
+           says=("ScatterUnique", "a weight of as many elements"), methods=_K2),
+    Broken(name="unique scatter of indices from anywhere", change=_table(ir.ScatterUnique, 1, (1, 16)),
+           says=("ScatterUnique", "table does not come from GatherRows"), methods=_K2),
+    Broken(name="one certified scatter", change=lambda program: set_op(
+        program, find(program, ir.ScatterUnique), kind=ir.Scatter()), says=("1 ops ScatterUnique, wanted none or 2",),
            methods=_K2),
     # X13
     Broken(name="census argmax", change=_census(argmax=1), says=("census", "argmax")),

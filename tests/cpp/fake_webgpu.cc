@@ -257,6 +257,9 @@ WGPUBindGroup wgpuDeviceCreateBindGroup(WGPUDevice, const WGPUBindGroupDescripto
     if (entry.offset % 256 != 0 || entry.size == 0 || entry.offset + entry.size > buffer->bytes.size()) {
       Invalid(Text(label, ": binding ", i, " (", buffer->label, ") is out of range"));
     }
+    if (types[i] != WGPUBufferBindingType_Uniform && entry.size > Fake().max_binding_bytes) {
+      Invalid(Text(label, ": binding ", i, " (", buffer->label, ") has ", entry.size, " bytes"));
+    }
     // Writable bindings alias nothing else of the group.
     for (size_t j = 0; j < i; ++j) {
       const bool writes = types[i] == WGPUBufferBindingType_Storage || types[j] == WGPUBufferBindingType_Storage;

@@ -27,11 +27,11 @@ uint64_t Q4Scales(uint64_t rows, uint64_t k) { return (rows * (k / 32) + 1) / 2;
 Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name == "embedding_f32") {
     const auto p = Read<kernels::EmbeddingF32Params>(spec);
-    return {p.rows, Mul(p.vocab, p.width), Mul(p.rows, p.width)};
+    return {p.rows, Mul(p.count, p.width), Mul(p.rows, p.width)};
   }
   if (name == "embedding_q4") {
     const auto p = Read<kernels::EmbeddingQ4Params>(spec);
-    return {p.rows, Q4Values(p.vocab, p.width), Q4Scales(p.vocab, p.width), Mul(p.rows, p.width)};
+    return {p.rows, Q4Values(p.count, p.width), Q4Scales(p.count, p.width), Mul(p.rows, p.width)};
   }
   if (name == "linear_f32") {
     const auto p = Read<kernels::LinearF32Params>(spec);
@@ -108,6 +108,14 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::ArgmaxParams>(spec);
     return {Mul(p.rows, p.width), p.rows};
   }
+  if (name == "argmax_parts") {
+    const auto p = Read<kernels::ArgmaxPartsParams>(spec);
+    return {Mul(p.rows, p.width), Mul(p.rows, 2 * ((uint64_t{p.width} + 2047) / 2048))};
+  }
+  if (name == "argmax_final") {
+    const auto p = Read<kernels::ArgmaxFinalParams>(spec);
+    return {Mul(p.rows, uint64_t{p.parts} * 2), p.rows};
+  }
   return {};
 }
 
@@ -120,13 +128,17 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::TopkParams>(spec);
     return {p.n, p.k, p.k};
   }
+  if (name == "topk_staged") {
+    const auto p = Read<kernels::TopkStagedParams>(spec);
+    return {2048, p.k, p.k};
+  }
   if (name == "gather_rows") {
     const auto p = Read<kernels::GatherRowsParams>(spec);
     return {Mul(p.table_rows, p.width), p.count, Mul(p.count, p.width)};
   }
   if (name == "amin") return {Read<kernels::AminParams>(spec).count, 1};
   if (name == "fill") return {1, Read<kernels::FillParams>(spec).count};
-  if (name == "scatter") {
+  if (name == "scatter" || name == "scatter_unique") {
     const auto p = Read<kernels::ScatterParams>(spec);
     return {p.count, p.count, p.size};
   }
@@ -145,8 +157,8 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
   return {};
 }
 
-// Words of what a binding refers to; of an absent input none.
-uint64_t AvailableWords(const ops::Graph& graph, const DispatchSpec& spec, const BindingRef& ref) {
+// Words of what a binding refers to, were it bound whole; of an absent input none.
+uint64_t AllWords(const ops::Graph& graph, const DispatchSpec& spec, const BindingRef& ref) {
   switch (ref.kind) {
     case BindingRef::Kind::kValues:
       return (graph.tensors[ref.index].values_bytes + 3) / 4;
@@ -160,6 +172,14 @@ uint64_t AvailableWords(const ops::Graph& graph, const DispatchSpec& spec, const
       break;
   }
   return 0;
+}
+
+// Words of the range that is bound; none where it is no range of its buffer.
+uint64_t AvailableWords(const ops::Graph& graph, const DispatchSpec& spec, const BindingRef& ref) {
+  const uint64_t all = AllWords(graph, spec, ref);
+  if (ref.offset == 0 && ref.bytes == 0) return all;
+  const bool inside = ref.offset % 256 == 0 && ref.bytes % 4 == 0 && ref.offset + ref.bytes <= 4 * all;
+  return inside ? ref.bytes / 4 : 0;
 }
 
 }  // namespace

@@ -66,6 +66,31 @@ void CheckSafe(const Plan& plan) {
   for (const auto& pass : AllPasses(plan)) CHECK_EQ(test::FindOutOfBounds(plan.graph, pass), "");
 }
 
+// O10: the table of per-layer embeddings, 64 rows of 640 bytes, in parts of what one binding holds. It is refused where
+// the mask forbids its parts, and a matrix above the limit always.
+GEMMA4_TEST(LoaderSplitsTablesAboveTheBindingLimit) {
+  gpu::Limits limits = LargeLimits();
+  limits.max_storage_binding_bytes = 64 * 640 - 4;
+  const Result<Plan> plan = LoadProgram(ReadProgram("f32"), kMethod, limits);
+  CHECK_OK(plan.status());
+  if (!plan.ok()) return;
+  CheckSafe(*plan);
+  CHECK(plan->memory.largest_binding_bytes <= limits.max_storage_binding_bytes);
+  CHECK_EQ(plan->memory.largest_binding_bytes, uint64_t{62 * 640});
+  size_t parts = 0;
+  for (const ops::DispatchSpec& spec : program::BuildPass(*plan, false, {2, 1})) {
+    for (const ops::BindingRef& ref : spec.bindings) parts += ref.bytes != 0;
+  }
+  CHECK_EQ(parts, size_t{2});
+  CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits, ops::kAllRoutes & ~ops::kRouteEmbeddingParts).status(),
+                "needs a binding of 40960 bytes", "40956");
+  limits.max_storage_binding_bytes = 5000;
+  CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits).status(), "needs a binding of", "5000");
+  limits.max_storage_binding_bytes = 64 * 640 - 4;
+  limits.max_buffer_bytes = 64 * 640 - 4;
+  CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits).status(), "needs a buffer of 40960 bytes", "40956");
+}
+
 GEMMA4_TEST(LoaderAcceptsExports) {
   for (const char* model : kModels) {
     const Result<Plan> plan = LoadProgram(ReadProgram(model), kMethod, LargeLimits());
@@ -111,7 +136,9 @@ GEMMA4_TEST(LoaderRefusesTooSmallAdapters) {
   limits.max_storage_binding_bytes = memory.largest_binding_bytes;
   CHECK_OK(LoadProgram(ReadProgram("f32"), kMethod, limits).status());
   limits.max_storage_binding_bytes -= 4;
-  const Result<Plan> plan = LoadProgram(ReadProgram("f32"), kMethod, limits);
+  // The largest is a table of embeddings, which could be bound in parts.
+  const uint32_t mask = ops::kAllRoutes & ~ops::kRouteEmbeddingParts;
+  const Result<Plan> plan = LoadProgram(ReadProgram("f32"), kMethod, limits, mask);
   CHECK_EQ(plan.status().code(), Code::kLimitExceeded);
   CHECK_REFUSED(plan.status(), Text("tensor ", memory.largest_tensor), Text(memory.largest_binding_bytes),
                 Text(limits.max_storage_binding_bytes));

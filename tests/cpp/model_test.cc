@@ -35,8 +35,9 @@ Plan MakePlan(std::string_view model, const gpu::Limits& limits) {
 
 // Device, context and model of one test; the device is new.
 struct Bench {
-  explicit Bench(std::string_view name) : model_name(name) {
+  explicit Bench(std::string_view name, uint64_t max_binding_bytes = 0) : model_name(name) {
     test::ResetFake();
+    if (max_binding_bytes != 0) Fake().max_binding_bytes = max_binding_bytes;
     context = OpenFake(counter);
   }
   ~Bench() {
@@ -172,6 +173,21 @@ GEMMA4_TEST(ModelRecordsPasses) {
     }
     bench.CheckNoErrors();
   }
+}
+
+// O10: each part of the table is bound at its own offset; the device would refuse a larger binding.
+GEMMA4_TEST(ModelBindsALargeTableInParts) {
+  Bench bench("f32", 64 * 640 - 4);
+  bench.MakeReady();
+  CheckPass(bench, Phase::kAlways, 3, 1);
+  std::vector<uint64_t> offsets;
+  for (const test::FakeDispatch& dispatch : Fake().dispatches) {
+    if (dispatch.kernel == "embedding_f32" && dispatch.buffers[1]->bytes.size() == 64 * 640) {
+      offsets.push_back(dispatch.offsets[1]);
+    }
+  }
+  CHECK(offsets == std::vector<uint64_t>({0, 62 * 640}));
+  bench.CheckNoErrors();
 }
 
 GEMMA4_TEST(ModelRefusesPassesThatItDoesNotHave) {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broken_programs import BROKEN, Broken, wrong_operands
+from broken_programs import BROKEN, Broken, uncertified, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
 from micro_checkpoint import write_pair
 
@@ -185,11 +185,25 @@ def test_broken_program_is_refused(verdicts: dict[tuple[str, str], Verdict], bro
 @pytest.mark.parametrize("method", list(DECODINGS))
 def test_wrong_operands_are_refused(probe: Probe, model: Callable[[str], ModelFolder], method: str) -> None:
     """V4: every operand of every kind of op with a wrong dtype, width, rank or number."""
-    programs = dict(wrong_operands(model("progressive").program(method)))
+    good = model("progressive").program(method)
+    programs = dict(wrong_operands(good))
     assert len(programs) > 150
+    if method == ir.K2_ROUND:  # the kind that an export has no use for
+        programs |= {name: program for name, program in wrong_operands(uncertified(good)) if name.startswith("Scatter ")}
+        assert {"Scatter input 1 dtype", "ScatterUnique input 1 dtype"} <= programs.keys()
     wrong = {name: verdict["message"] for name, verdict in probe(method, programs).items()
              if verdict["code"] != "corrupt_data" or not verdict["message"].startswith("op ")}
     assert wrong == {}
+
+
+def test_round_without_a_certificate_loads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
+    """X9: an export certifies both scatters; a program with neither certified is as good."""
+    good = model("f32").program(ir.K2_ROUND)
+    plain = uncertified(good)
+    assert sum(isinstance(op.kind, ir.ScatterUnique) for op in good.graph.ops) == ir.DRAFTS
+    assert sum(isinstance(op.kind, ir.Scatter) for op in plain.graph.ops) == ir.DRAFTS
+    assert probe(ir.K2_ROUND, {"plain": plain})["plain"]["code"] == "ok"
+    assert probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["code"] != "ok"
 
 
 @pytest.mark.parametrize("method", list(DECODINGS))

@@ -29,7 +29,8 @@ def embedding_case(table: Mapping[str, Array], dense: Array, ids: npt.ArrayLike,
     return Case(
         kernel=kernel, inputs={"ids": index, **table},
         outputs={"out": Expected(values=ops.embedding(index, dense, scale))},
-        params={"rows": index.size, "width": dense.shape[1], "vocab": dense.shape[0], "scale": scale},
+        params={"rows": index.size, "width": dense.shape[1], "vocab": dense.shape[0], "scale": scale,
+                "first": 0, "count": dense.shape[0]},
         per_row=("ids", "out"),
     )
 
@@ -44,6 +45,39 @@ def embedding_edges(rng: Rng) -> Case:
 def embedding_many(rng: Rng) -> Case:
     table = f32(rng, 13, 101)
     return embedding_case({"table": table}, table, rng.integers(0, 13, 31), 1.0, "embedding_f32")
+
+
+def embedding_part(whole: Case, before: Array, first: int, count: int) -> Case:
+    """The rows of a part alone, over what the other parts left: ids of other parts, and where the part is not the first
+    also those outside the vocabulary, keep what is there."""
+    ids, vocab, wanted = whole.inputs["ids"], int(whole.params["vocab"]), whole.outputs["out"].values
+    mine = (ids >= first) & (ids < first + count)
+    if first == 0:
+        mine |= (ids < 0) | (ids >= vocab)
+    inputs = {name: array if name == "ids" else array[first:first + count] for name, array in whole.inputs.items()}
+    return Case(kernel=whole.kernel, inputs=inputs,
+                outputs={"out": Expected(values=np.where(mine[:, None], wanted, before), before=before)},
+                params={**whole.params, "first": first, "count": count})
+
+
+@case("embedding_f32: the first rows of a table")
+def embedding_first_part(rng: Rng) -> Case:
+    return embedding_part(embedding_edges(rng), f32(rng, 7, 53), 0, 5)
+
+
+@case("embedding_f32: rows in the middle of a table")
+def embedding_middle_part(rng: Rng) -> Case:
+    return embedding_part(embedding_edges(rng), f32(rng, 7, 53), 5, 91)
+
+
+@case("embedding_q4: the last rows of a table, from an odd one on")
+def embedding_q4_last_part(rng: Rng) -> Case:
+    return embedding_part(embedding_q4_edges(rng), f32(rng, 7, 96), 17, 80)
+
+
+@case("embedding_q4: the first rows of a table")
+def embedding_q4_first_part(rng: Rng) -> Case:
+    return embedding_part(embedding_q4_edges(rng), f32(rng, 7, 96), 0, 17)
 
 
 @case("embedding_q4: vocabulary edges and bad ids")

@@ -10,6 +10,7 @@ import cases_linear
 import cases_linear_routes
 import cases_norm
 import cases_round
+import cases_staged
 import kernel_reference
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_linear_routes, cases_norm, cases_round)
+CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_linear_routes, cases_norm, cases_round, cases_staged)
 
 
 def groups_of(made: Case) -> int:
@@ -172,6 +173,33 @@ def test_real_group_counts(gpu_page: GpuPage, groups: int) -> None:
                                     params={"count": source.size, "source_offset": 0})))
 
 
+@pytest.mark.browser
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts_of_scatter_unique(gpu_page: GpuPage, groups: int) -> None:
+    """O4: an element of every part of the grid lands, the others are out of range."""
+    count, step = 64 * groups - 5, 8191
+    place = np.arange(count)
+    index = np.where(place % step == step - 1, place // step, -1).astype(np.int32)
+    source = np.random.default_rng([SEED, groups]).standard_normal(count).astype(np.float32)
+    wanted = source[step - 1::step]
+    fail_on(run_case(gpu_page, Case(kernel="scatter_unique", inputs={"index": index, "source": source},
+                                    outputs={"out": Expected(values=wanted)},
+                                    params={"count": count, "size": wanted.size})))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts_of_argmax(gpu_page: GpuPage, groups: int) -> None:
+    """O4: one part a row, and both stages over so many rows."""
+    x = np.random.default_rng([SEED, groups]).standard_normal((groups, 3)).astype(np.float32)
+    index = ops.argmax(x)
+    best = np.stack([kernel_reference.order_key(x.max(axis=1)), index.astype(np.uint32)], axis=-1)
+    fail_on(run_case(gpu_page, Case(kernel="argmax_parts", inputs={"x": x}, outputs={"out": Expected(values=best)},
+                                    params={"rows": groups, "width": 3})))
+    fail_on(run_case(gpu_page, Case(kernel="argmax_final", inputs={"best": best},
+                                    outputs={"out": Expected(values=index)}, params={"rows": groups, "parts": 1})))
+
+
 def test_every_folding_kernel_uses_the_grid_include() -> None:
     """P19: the linear index comes from include/grid.wgsl alone, unless there is a single group."""
     by_hand = [name for name, kernel in kernels().items()
@@ -224,6 +252,40 @@ def test_sine_and_cosine_are_within_2e_7(gpu_page: GpuPage) -> None:
     wanted = kernel_reference.rope_of_turns(x, np.array([1], np.int32), turns)
     assert np.abs(found["out"] - wanted).max() <= 2e-7
     fail_on(problems)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["embedding_f32: vocabulary edges and bad ids at prime sizes",
+                                  "embedding_q4: vocabulary edges and bad ids"])
+def test_parts_of_a_table_together_equal_the_whole(gpu_page: GpuPage, name: str) -> None:
+    """O10: in any order, bit for bit."""
+    whole = build(name)
+    wanted, problems = dispatch(gpu_page, whole)
+    for order in ([(0, 16), (16, 64), (80, 17)], [(80, 17), (0, 16), (16, 64)]):
+        so_far = np.full_like(whole.outputs["out"].values, np.nan, np.float32)
+        for first, count in order:
+            part = cases_linear.embedding_part(whole, so_far, first, count)
+            found, more = dispatch(gpu_page, part)
+            so_far = found["out"].reshape(so_far.shape).copy()
+            problems += more
+        assert so_far.tobytes() == wanted["out"].tobytes()
+    fail_on(problems)
+
+
+EDGES = (-2**31, -2**31 + 1, -65537, -1, 0, 1, 2, 65535, 2**31 - 2, 2**31 - 1)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("value", EDGES)
+def test_subtraction_is_addition_of_the_wrapped_negative(gpu_page: GpuPage, value: int) -> None:
+    """O5: x - value, wrapped at 32 bits, for every int32 value, the one without a negative included."""
+    rng = np.random.default_rng([SEED, value % 2**32])
+    x = np.concatenate([np.array(EDGES, np.int32), rng.integers(-2**31, 2**31, 97).astype(np.int32)])
+    negative = (-value + 2**31) % 2**32 - 2**31
+    wanted = np.array([(item - value + 2**31) % 2**32 - 2**31 for item in x.tolist()], np.int32)
+    assert ops.add_scalar(x, negative).tolist() == wanted.tolist()
+    fail_on(run_case(gpu_page, Case(kernel="add_scalar", inputs={"x": x}, outputs={"out": Expected(values=wanted)},
+                                    params={"count": x.size, "value": negative})))
 
 
 @pytest.mark.browser

@@ -11,6 +11,7 @@ from micro_program import micro_program
 
 from gemma4web.errors import ProgramError
 from gemma4web.program import codec, ir
+from gemma4web.program.generated import program_generated as generated
 
 
 @pytest.mark.parametrize("method", [ir.TEXT_DECODER, ir.K2_ROUND])
@@ -86,3 +87,26 @@ def test_oversized_file_is_not_read(tmp_path: Path) -> None:
         stream.truncate(codec.MAX_BYTES + 1)
     with pytest.raises(ProgramError, match="has at most"):
         codec.read(path)
+
+
+@pytest.mark.parametrize("value", [-2**31, -1, 0, 2**31 - 1])
+def test_scalar_of_an_addition_is_kept(value: int) -> None:
+    """O5: every int32, so that a subtraction is the addition of the wrapped negative."""
+    assert _with_scalar(value) == value
+
+
+@pytest.mark.parametrize("value", [-2**31 - 1, 2**31])
+def test_scalar_beyond_int32_is_no_program(value: int) -> None:
+    with pytest.raises(TypeError, match="bad number"):
+        _with_scalar(value)
+
+
+def _with_scalar(value: int) -> int:
+    program = micro_program(ir.K2_ROUND, query_positions=ir.QueryPositions.PROGRESSIVE)
+    ops = [dataclasses.replace(op, kind=ir.AddScalar(value=value)) if isinstance(op.kind, ir.AddScalar) else op
+           for op in program.graph.ops]
+    changed = codec.to_bytes(dataclasses.replace(program, graph=dataclasses.replace(program.graph, ops=tuple(ops))))
+    root = generated.Program.GetRootAs(changed)
+    found = [op for op in generated.ProgramT.InitFromObj(root).ops if op.kindType == ir.KINDS.index(ir.AddScalar) + 1]
+    assert len(found) == 1
+    return int(found[0].kind.value)

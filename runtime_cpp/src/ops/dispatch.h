@@ -25,6 +25,9 @@ struct BindingRef {
   };
   Kind kind = Kind::kAbsent;
   uint32_t index = 0;
+  // A range of it: an offset that the device can bind at, and a multiple of 4; 0 bytes: all of it.
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
   friend bool operator==(const BindingRef&, const BindingRef&) = default;
 };
 

@@ -35,7 +35,7 @@ namespace {
 
 constexpr OpEntry kOps[] = {
     // kind, inputs, optional inputs, outputs, check, record
-    {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding},
+    {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding, kEmbeddingRoutes},
     {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm},
     {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear, kLinearRoutes},
     {schema::OpKind_Rope, 2, 0, 1, &CheckRope, &RecordRope},
@@ -45,16 +45,17 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_PleCombine, 3, 0, 1, &CheckPleCombine, &RecordPleCombine},
     {schema::OpKind_TailRows, 1, 0, 1, &CheckTailRows, &RecordTailRows},
     {schema::OpKind_Softcap, 1, 0, 1, &CheckSoftcap, &RecordSoftcap},
-    {schema::OpKind_Argmax, 1, 0, 1, &CheckArgmax, &RecordArgmax},
+    {schema::OpKind_Argmax, 1, 0, 1, &CheckArgmax, &RecordArgmax, kArgmaxRoutes},
 #if GEMMA4_MTP
     {schema::OpKind_DonorView, 2, 0, 1, &CheckDonorView, &RecordDonorView},
     {schema::OpKind_Concat, 2, 0, 1, &CheckConcat, &RecordConcat},
-    {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK},
+    {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK, kTopKRoutes},
     {schema::OpKind_GatherRows, 2, 0, 1, &CheckGatherRows, &RecordGatherRows},
     {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear},
     {schema::OpKind_Amin, 1, 0, 1, &CheckAmin, &RecordAmin},
     {schema::OpKind_Fill, 1, 0, 1, &CheckFill, &RecordFill},
     {schema::OpKind_Scatter, 3, 0, 1, &CheckScatter, &RecordScatter},
+    {schema::OpKind_ScatterUnique, 3, 0, 1, &CheckScatter, &RecordScatterUnique},
     {schema::OpKind_AddScalar, 1, 0, 1, &CheckAddScalar, &RecordAddScalar},
     {schema::OpKind_PassRows, 5, 0, 2, &CheckPassRowsOp, &RecordPassRowsOp},
     {schema::OpKind_Accept, 4, 0, 4, &CheckAccept, &RecordAccept},

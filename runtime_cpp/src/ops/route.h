@@ -13,16 +13,7 @@
 
 namespace gemma4::ops {
 
-struct Route {
-  const char* name = "";  // of its first kernel, which names the route in records
-  uint32_t bit = 0;       // of the route mask; unique over all ops
-  std::span<const kernels::Kernel* const> kernels;
-  // The shape guard: whether the route may run this op in a pass of this size. Only after the op's check.
-  bool (*accepts)(const Site&, const PassRows&, const gpu::Limits&) = nullptr;
-  void (*record)(const Site&, const PassRows&, const gpu::Limits&, std::vector<DispatchSpec>&) = nullptr;
-};
-
-// The bits of the mask.
+// Bits of the route mask, one a route.
 enum RouteBit : uint32_t {
   kRouteLinearM1 = 1u << 0,
   kRouteLinearM1Subgroup = 1u << 1,
@@ -32,6 +23,18 @@ enum RouteBit : uint32_t {
   kRouteLinearSteel = 1u << 5,
   kRouteLinearSteelF16 = 1u << 6,
   kRouteLinearBk64 = 1u << 7,
+  kRouteTopkStaged = 1u << 8,
+  kRouteArgmaxParts = 1u << 9,
+  kRouteEmbeddingParts = 1u << 10,
+};
+
+struct Route {
+  const char* name = "";  // of its first kernel, which names the route in records
+  uint32_t bit = 0;       // of the route mask; unique over all ops
+  std::span<const kernels::Kernel* const> kernels;
+  // The shape guard: whether the route may run this op in a pass of this size. Only after the op's check.
+  bool (*accepts)(const Site&, const PassRows&, const gpu::Limits&) = nullptr;
+  void (*record)(const Site&, const PassRows&, const gpu::Limits&, std::vector<DispatchSpec>&) = nullptr;
 };
 
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;

@@ -9,4 +9,7 @@ namespace gemma4::ops {
 Status CheckScatter(const Site& site);
 void RecordScatter(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
 
+// Of indices that are certified to be unique (program/certified.h): looks for no duplicates.
+void RecordScatterUnique(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
 }  // namespace gemma4::ops

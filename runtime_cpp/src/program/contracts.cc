@@ -8,6 +8,7 @@
 #include "ops/check.h"
 #include "ops/registry.h"
 #include "program/reader.h"
+#include "program/certified.h"
 #include "program/round_contract.h"
 
 namespace gemma4::program {
@@ -161,7 +162,7 @@ Status CheckCensus(const Plan& plan) {
   uint32_t argmax = 0, scatter = 0, top_k = 0, target = 0, assistant = 0, writes = 0;
   for (const Op& op : plan.graph.ops) {
     argmax += op.kind == schema::OpKind_Argmax;
-    scatter += op.kind == schema::OpKind_Scatter;
+    scatter += op.kind == schema::OpKind_Scatter || op.kind == schema::OpKind_ScatterUnique;
     top_k += op.kind == schema::OpKind_TopK;
     writes += op.kind == schema::OpKind_CacheWrite || op.kind == schema::OpKind_SeedWrite;
     if (op.kind == schema::OpKind_Attention) ++(op.role == schema::Role_Target ? target : assistant);
@@ -222,6 +223,7 @@ Status CheckContracts(const Plan& plan) {
   GEMMA4_RETURN_IF_ERROR(CheckPlainHead(plan));
 #if GEMMA4_MTP
   if (plan.header.mtp()) GEMMA4_RETURN_IF_ERROR(CheckRound(plan));
+  GEMMA4_RETURN_IF_ERROR(CheckCertified(plan));
 #endif
   return CheckCensus(plan);
 }

@@ -48,9 +48,9 @@ Candidates FindCandidates(const Graph& graph) {
   return found;
 }
 
-Status CheckBinding(const std::string& name, uint64_t bytes, const gpu::Limits& limits) {
-  if (bytes > limits.max_storage_binding_bytes) {
-    return LimitExceeded(Text("tensor ", name, " needs a binding of ", bytes, " bytes; this adapter allows ",
+Status CheckBinding(const std::string& name, uint64_t binding, uint64_t bytes, const gpu::Limits& limits) {
+  if (binding > limits.max_storage_binding_bytes) {
+    return LimitExceeded(Text("tensor ", name, " needs a binding of ", binding, " bytes; this adapter allows ",
                               limits.max_storage_binding_bytes));
   }
   if (bytes > limits.max_buffer_bytes) {
@@ -87,17 +87,21 @@ SharedSlots ShareSlots(std::span<const Lifetime> lifetimes) {
   return plan;
 }
 
-Result<MemoryPlan> PlanMemory(const Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits) {
+Result<MemoryPlan> PlanMemory(const Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits,
+                              std::span<const uint64_t> parts) {
   MemoryPlan plan;
   plan.scratch_bytes = scratch;
   for (const uint64_t bytes : scratch) {
-    GEMMA4_RETURN_IF_ERROR(CheckBinding("scratch", bytes, limits));
+    GEMMA4_RETURN_IF_ERROR(CheckBinding("scratch", bytes, bytes, limits));
     plan.total_bytes += bytes;
   }
-  for (const Tensor& tensor : graph.tensors) {
+  for (size_t i = 0; i < graph.tensors.size(); ++i) {
+    const Tensor& tensor = graph.tensors[i];
     if (tensor.storage == schema::Storage_View) continue;
-    const uint64_t largest = std::max(tensor.values_bytes, tensor.scales_bytes);
-    GEMMA4_RETURN_IF_ERROR(CheckBinding(tensor.name, largest, limits));
+    const uint64_t whole = std::max(tensor.values_bytes, tensor.scales_bytes);
+    const bool in_parts = i < parts.size() && parts[i] != 0 && tensor.storage == schema::Storage_Weight;
+    const uint64_t largest = in_parts ? parts[i] : whole;
+    GEMMA4_RETURN_IF_ERROR(CheckBinding(tensor.name, largest, whole, limits));
     if (largest > plan.largest_binding_bytes) {
       plan.largest_binding_bytes = largest;
       plan.largest_tensor = tensor.name;

@@ -48,6 +48,8 @@ struct MemoryPlan {
 
 // Plans the tensors of a validated graph. kLimitExceeded names the tensor and both numbers when it exceeds what a
 // binding or a buffer may hold, or the total when no machine could hold it.
-Result<MemoryPlan> PlanMemory(const ops::Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits);
+// `parts` (of each tensor, or none at all): the largest binding of a weight that is only ever bound in parts, else 0.
+Result<MemoryPlan> PlanMemory(const ops::Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits,
+                              std::span<const uint64_t> parts = {});
 
 }  // namespace gemma4::program

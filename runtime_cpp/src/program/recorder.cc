@@ -88,6 +88,22 @@ ops::ScratchBytes ScratchOf(const Plan& plan) {
   return most;
 }
 
+std::vector<uint64_t> PartsOf(const Plan& plan) {
+  std::vector<uint64_t> largest(plan.graph.tensors.size(), 0);
+  std::vector<bool> whole(plan.graph.tensors.size(), false);
+  for (const ops::DispatchSpec& spec : BuildEveryWay(plan)) {
+    for (const ops::BindingRef& ref : spec.bindings) {
+      if (ref.kind != ops::BindingRef::Kind::kValues && ref.kind != ops::BindingRef::Kind::kScales) continue;
+      if (ref.bytes == 0) whole[ref.index] = true;
+      largest[ref.index] = std::max(largest[ref.index], ref.bytes);
+    }
+  }
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i]) largest[i] = 0;
+  }
+  return largest;
+}
+
 Result<gpu::Recording> RecordDispatches(gpu::Context& context, const gpu::PipelineCache& pipelines,
                                         const BufferMap& buffers, const std::vector<ops::DispatchSpec>& specs) {
   gpu::Recording recording(context);
@@ -98,7 +114,7 @@ Result<gpu::Recording> RecordDispatches(gpu::Context& context, const gpu::Pipeli
                            " and ", spec.params_bytes));
     }
     std::vector<gpu::Binding> storage;
-    for (const ops::BindingRef& ref : spec.bindings) storage.push_back({.buffer = &buffers.Resolve(ref)});
+    for (const ops::BindingRef& ref : spec.bindings) storage.push_back({&buffers.Resolve(ref), ref.offset, ref.bytes});
     GEMMA4_RETURN_IF_ERROR(CheckAliases(spec, storage));
     GEMMA4_ASSIGN_OR_RETURN(const gpu::Pipeline* pipeline, pipelines.Find(*spec.kernel));
     GEMMA4_ASSIGN_OR_RETURN(const gpu::Grid grid,

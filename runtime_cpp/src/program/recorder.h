@@ -23,6 +23,9 @@ std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan);
 // The most that any dispatch needs of each scratch buffer.
 ops::ScratchBytes ScratchOf(const Plan& plan);
 
+// By tensor: the most bytes of one binding where every dispatch binds it in parts, else 0.
+std::vector<uint64_t> PartsOf(const Plan& plan);
+
 // Which GPU buffer a binding refers to.
 class BufferMap {
  public:

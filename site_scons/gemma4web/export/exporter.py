@@ -18,7 +18,7 @@ from gemma4web.export.gguf_source import GgufSource
 from gemma4web.export.publish import Publication
 from gemma4web.export.source import Source
 from gemma4web.files import dump_json, sha256_bytes
-from gemma4web.program import codec, ir, methods
+from gemma4web.program import certify, codec, ir, methods
 from gemma4web.program.architecture import Assistant, Target
 from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, Tensor, Weight
 
@@ -193,6 +193,13 @@ class _Job:
     text_files: dict[str, bytes]
 
 
+def _certified(graph: ir.Graph, sources: dict[Role, Source]) -> ir.Graph:
+    """A round gets unique scatters where the token-ordering table proves them."""
+    tables = {tensor.name: shards.token_ordering(sources[shards.role_of(tensor)], tensor)
+              for _, tensor in graph.weights() if tensor.dtype is Dtype.I32}
+    return certify.certify(graph, tables)
+
+
 def _prepare(options: ExportOptions, sources: dict[Role, Source]) -> _Job:
     source = sources[Role.TARGET]
     target = source.target()
@@ -203,6 +210,7 @@ def _prepare(options: ExportOptions, sources: dict[Role, Source]) -> _Job:
         graphs.append(methods.k2_round(target, assistant, graph_options))
     tensors = _weights_of(graphs)
     _check_tensors(tensors, sources)
+    graphs = [_certified(graph, sources) for graph in graphs]
     bos_id, stop_ids = source.special_ids(target.vocab)
     return _Job(
         options=options, target=target, assistant=assistant, sources=sources, graphs=graphs,

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from gemma4web.errors import CheckpointError
 from gemma4web.export.tensors import Tensors
+from gemma4web.program import certify
 from gemma4web.program.decoder import ASSISTANT_PREFIX
 from gemma4web.program.ir import Q4_GROUP, Dtype, Role, Shard, Span, Tensor
 
@@ -146,20 +148,21 @@ def checkpoint_name(tensor: Tensor) -> str:
     return tensor.name.removeprefix(ASSISTANT_PREFIX)
 
 
-def _token_ordering(checkpoint: Tensors, tensor: Tensor) -> bytes:
+def token_ordering(checkpoint: Tensors, tensor: Tensor) -> npt.NDArray[np.int32]:
+    """i32 of the tensor's shape. Raises CheckpointError when it is no permutation of 0..size-1 (X11)."""
     ordering = checkpoint.integers(checkpoint_name(tensor), tensor.dims)
-    if not np.array_equal(np.sort(ordering, axis=None), np.arange(ordering.size)):
+    if not certify.is_permutation(ordering):
         name = checkpoint.spelled(checkpoint_name(tensor))
         raise CheckpointError(f"{checkpoint.path}: {name} is no permutation of 0..{ordering.size - 1}",
                               advice="the checkpoint is damaged: fetch it again")
-    return ordering.astype("<i4").tobytes()
+    return ordering.astype("<i4")
 
 
 def _values(item: Item, checkpoint: Tensors, scales: dict[str, list[bytes]]) -> Iterator[bytes]:
     """The bytes of an item's first part in blocks; the scales of a q4 item are put into ``scales``."""
     tensor, name = item.tensor, checkpoint_name(item.tensor)
     if tensor.dtype is Dtype.I32:
-        yield _token_ordering(checkpoint, tensor)
+        yield token_ordering(checkpoint, tensor).tobytes()
         return
     for rows in _blocks(item):
         if tensor.dtype is Dtype.F32:

@@ -208,6 +208,9 @@ class Machine:
     def _scatter(self, op: Op) -> list[Array]:
         return [ops.scatter(self._need(op, 0), self._need(op, 1), self._need(op, 2))]
 
+    def _scatter_unique(self, op: Op) -> list[Array]:
+        return [ops.scatter_unique(self._need(op, 0), self._need(op, 1), self._need(op, 2))]
+
     def _add_scalar(self, op: Op) -> list[Array]:
         return [ops.add_scalar(self._need(op, 0), op.kind.value)]  # type: ignore[union-attr]
 
@@ -235,7 +238,8 @@ _HANDLERS: Final[dict[type[ir.Kind], Callable[[Machine, Op], list[Array]]]] = {
     ir.TailRows: Machine._tail_rows, ir.Softcap: Machine._softcap, ir.Argmax: Machine._argmax,
     ir.Concat: Machine._concat, ir.TopK: Machine._top_k, ir.GatherRows: Machine._gather_rows,
     ir.GatherLinear: Machine._gather_linear, ir.Amin: Machine._amin, ir.Fill: Machine._fill,
-    ir.Scatter: Machine._scatter, ir.AddScalar: Machine._add_scalar, ir.PassRows: Machine._pass_rows,
+    ir.Scatter: Machine._scatter, ir.ScatterUnique: Machine._scatter_unique,
+    ir.AddScalar: Machine._add_scalar, ir.PassRows: Machine._pass_rows,
     ir.Accept: Machine._accept, ir.SeedWrite: Machine._seed_write, ir.CopyLast: Machine._copy_last,
 }
 

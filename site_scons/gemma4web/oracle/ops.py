@@ -253,6 +253,15 @@ def scatter(template: Array, index: npt.ArrayLike, source: Array) -> Array:
     return after
 
 
+def scatter_unique(template: Array, index: npt.ArrayLike, source: Array) -> Array:
+    """``scatter`` of indices that are certified to be unique. Raises ValueError when two of those in range are equal."""
+    where = _ints(index)
+    inside = where[(where >= 0) & (where < template.shape[1])]
+    if np.unique(inside).size != inside.size:
+        raise ValueError("two indices of a unique scatter are equal")
+    return scatter(template, index, source)
+
+
 def add_scalar(x: npt.ArrayLike, value: int) -> Ints:
     """i32[N] -> i32[N] + value, wrapping."""
     wide = np.asarray(x, np.int32).astype(np.int64) + value

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from gemma4web.errors import ProgramError
-from gemma4web.program import ir
+from gemma4web.program import certify, ir
 from gemma4web.program.ir import ABSENT, Dtype, Graph, Op, Phase, Program, QueryPositions, Role, Rows, Storage, Tensor
 from gemma4web.program.shapes import check_op
 
@@ -275,14 +275,14 @@ def _check_chain(graph: Graph, step: list[Op], number: int) -> None:
     """X10: one TopK -> ordering -> scores -> least -> template -> scatter -> argmax chain a draft step."""
     producer = {index: op for op in step for index in op.outputs}
 
-    def origin(index: int, kind: type[ir.Kind]) -> Op:
+    def origin(index: int, *kinds: type[ir.Kind]) -> Op:
         op = producer.get(index)
-        if op is None or not isinstance(op.kind, kind):
+        if op is None or not isinstance(op.kind, kinds):
             raise ProgramError(f"draft step {number + 1}: {graph.tensors[index].name} does not come from "
-                               f"{kind.__name__}")
+                               f"{kinds[0].__name__}")
         return op
 
-    scatter = origin(step[-1].inputs[0], ir.Scatter)
+    scatter = origin(step[-1].inputs[0], ir.Scatter, ir.ScatterUnique)
     candidates, scores = scatter.inputs[1], scatter.inputs[2]
     least = origin(origin(scatter.inputs[0], ir.Fill).inputs[0], ir.Amin)
     gathered = origin(scores, ir.GatherLinear)
@@ -303,6 +303,11 @@ def _check_round(graph: Graph, owners: list[Owner]) -> None:
         _check_query_positions(graph, step, number)
         _check_draft_embedding(graph, step, number, table)
         _check_chain(graph, step, number)
+    certified = certify.chains(graph, ir.ScatterUnique)  # X9, X10
+    unique = sum(isinstance(op.kind, ir.ScatterUnique) for op in graph.ops)
+    if unique not in (0, ir.DRAFTS) or len(certified) != unique:
+        raise ProgramError(f"{unique} ScatterUnique, {len(certified)} of them at the end of a certified chain, wanted "
+                           f"none or {ir.DRAFTS}")
     drafts = tuple(step[-1].outputs[0] for step in steps)
     for kind, wanted in ((ir.PassRows, (*graph.inputs[:3], *drafts)), (ir.Accept, (graph.inputs[2], *drafts)),
                          (ir.SeedWrite, graph.inputs[2:3])):
@@ -323,7 +328,8 @@ def check(program: Program, *, name: str = "program") -> None:
         _check_shards(program)
         _check_weights(program)
         owners = _owners(graph)
-        only_rounds = (ir.TopK, ir.Scatter, ir.GatherRows, ir.GatherLinear, ir.PassRows, ir.Accept, ir.SeedWrite)
+        only_rounds = (ir.TopK, ir.Scatter, ir.ScatterUnique, ir.GatherRows, ir.GatherLinear, ir.PassRows, ir.Accept,
+                       ir.SeedWrite)
         if graph.method == ir.K2_ROUND:
             _check_round(graph, owners)
         elif any(isinstance(op.kind, only_rounds) for op in graph.ops):

@@ -213,15 +213,21 @@ class CopyLast:
     pass
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScatterUnique:
+    """A Scatter of indices of which no two are equal (``et_vk.scatter_src_unique.default``). Only ``certify`` makes it."""
+
+
 Kind = (
     Embedding | RmsNorm | Linear | Rope | CacheWrite | DonorView | Attention | GeluMul | PleCombine | TailRows | Softcap
     | Argmax | Concat | TopK | GatherRows | GatherLinear | Amin | Fill | Scatter | AddScalar | PassRows | Accept
-    | SeedWrite | CopyLast
+    | SeedWrite | CopyLast | ScatterUnique
 )
 
 KINDS: Final[tuple[type[Kind], ...]] = (
     Embedding, RmsNorm, Linear, Rope, CacheWrite, DonorView, Attention, GeluMul, PleCombine, TailRows, Softcap, Argmax,
     Concat, TopK, GatherRows, GatherLinear, Amin, Fill, Scatter, AddScalar, PassRows, Accept, SeedWrite, CopyLast,
+    ScatterUnique,
 )
 """In the order of the schema's union: entry i has the union number i + 1."""
 
@@ -281,7 +287,7 @@ def count(ops: tuple[Op, ...]) -> Census:
         return sum(isinstance(op.kind, kinds) and role in (None, op.role) for op in ops)
 
     return Census(
-        argmax=of(Argmax), scatter=of(Scatter), top_k=of(TopK), attention_target=of(Attention, role=Role.TARGET),
+        argmax=of(Argmax), scatter=of(Scatter, ScatterUnique), top_k=of(TopK), attention_target=of(Attention, role=Role.TARGET),
         attention_assistant=of(Attention, role=Role.ASSISTANT), cache_writes=of(CacheWrite, SeedWrite), ops=len(ops),
     )
 

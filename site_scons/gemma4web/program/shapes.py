@@ -278,6 +278,7 @@ _RULES: Final[dict[type[ir.Kind], tuple[int, int, Callable[[Site], None]]]] = {
     ir.GatherLinear: (3, 1, _gather_linear), ir.Amin: (1, 1, _amin), ir.Fill: (1, 1, _fill),
     ir.Scatter: (3, 1, _scatter), ir.AddScalar: (1, 1, _add_scalar), ir.PassRows: (5, 2, _pass_rows),
     ir.Accept: (4, 4, _accept), ir.SeedWrite: (3, 2, _seed_write), ir.CopyLast: (1, 1, _copy_last),
+    ir.ScatterUnique: (3, 1, _scatter),
 }
 """Kind -> (number of inputs, number of outputs, rule)."""
 

@@ -73,6 +73,7 @@ class OpKind(object):
     Accept = 22
     SeedWrite = 23
     CopyLast = 24
+    ScatterUnique = 25
 
 def OpKindCreator(unionType, table):
     from flatbuffers.table import Table
@@ -126,6 +127,8 @@ def OpKindCreator(unionType, table):
         return SeedWriteT.InitFromBuf(table.Bytes, table.Pos)
     if unionType == OpKind().CopyLast:
         return CopyLastT.InitFromBuf(table.Bytes, table.Pos)
+    if unionType == OpKind().ScatterUnique:
+        return ScatterUniqueT.InitFromBuf(table.Bytes, table.Pos)
     return None
 
 
@@ -2353,6 +2356,71 @@ class SeedWriteT(object):
         return seedWrite
 
 
+class ScatterUnique(object):
+    __slots__ = ['_tab']
+
+    @classmethod
+    def GetRootAs(cls, buf, offset=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, offset)
+        x = ScatterUnique()
+        x.Init(buf, n + offset)
+        return x
+
+    @classmethod
+    def GetRootAsScatterUnique(cls, buf, offset=0):
+        """This method is deprecated. Please switch to GetRootAs."""
+        return cls.GetRootAs(buf, offset)
+    @classmethod
+    def ScatterUniqueBufferHasIdentifier(cls, buf, offset, size_prefixed=False):
+        return flatbuffers.util.BufferHasIdentifier(buf, offset, b"\x47\x34\x57\x50", size_prefixed=size_prefixed)
+
+    # ScatterUnique
+    def Init(self, buf, pos):
+        self._tab = flatbuffers.table.Table(buf, pos)
+
+def ScatterUniqueStart(builder):
+    builder.StartObject(0)
+
+def ScatterUniqueEnd(builder):
+    return builder.EndObject()
+
+
+
+class ScatterUniqueT(object):
+
+    # ScatterUniqueT
+    def __init__(self):
+        pass
+
+    @classmethod
+    def InitFromBuf(cls, buf, pos):
+        scatterUnique = ScatterUnique()
+        scatterUnique.Init(buf, pos)
+        return cls.InitFromObj(scatterUnique)
+
+    @classmethod
+    def InitFromPackedBuf(cls, buf, pos=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, pos)
+        return cls.InitFromBuf(buf, pos+n)
+
+    @classmethod
+    def InitFromObj(cls, scatterUnique):
+        x = ScatterUniqueT()
+        x._UnPack(scatterUnique)
+        return x
+
+    # ScatterUniqueT
+    def _UnPack(self, scatterUnique):
+        if scatterUnique is None:
+            return
+
+    # ScatterUniqueT
+    def Pack(self, builder):
+        ScatterUniqueStart(builder)
+        scatterUnique = ScatterUniqueEnd(builder)
+        return scatterUnique
+
+
 class CopyLast(object):
     __slots__ = ['_tab']
 
@@ -2566,7 +2634,7 @@ class OpT(object):
     # OpT
     def __init__(self):
         self.kindType = 0  # type: int
-        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT]
+        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT, ScatterUniqueT]
         self.role = 0  # type: int
         self.phase = 0  # type: int
         self.inputs = None  # type: List[int]
