@@ -13,6 +13,12 @@
 
 namespace gemma4::ops {
 
+// Bits of the route mask; an op's block of eight is its own.
+enum RouteBit : uint32_t {
+  kRouteAttentionDecode = 1u << 16,
+  kRouteAttentionStreaming = 1u << 17,
+};
+
 struct Route {
   const char* name = "";  // of its first kernel, which names the route in records
   uint32_t bit = 0;       // of the route mask; unique over all ops
