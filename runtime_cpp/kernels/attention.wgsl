@@ -3,7 +3,8 @@
 //! reference: attention
 //! tolerance: 2e-5
 //! include: include/grid.wgsl
-//! include: include/order.wgsl
+//! include: include/finite.wgsl
+//! include: include/visible.wgsl
 
 const LANES = 64u;
 const MAX_HEAD_DIM = 512u;
@@ -28,18 +29,6 @@ struct Params {
 
 var<workgroup> query: array<f32, MAX_HEAD_DIM>;
 var<workgroup> scores: array<f32, LANES>;
-
-// Last visible position + 1, and the first. Causal: t <= p and t > p - window; donor: the same rule for a query at P
-// that has no row of its own.
-fn visible(row: u32) -> vec2i {
-  var end = positions[row] + 1;
-  var first = end - i32(params.window);
-  if params.donor != 0u {
-    end = positions[0];
-    first = end - i32(params.window) + 1;
-  }
-  return vec2i(select(max(first, 0), 0, params.window == 0u), end);
-}
 
 fn score_of(t: u32, kv_head: u32) -> f32 {
   let start = ((t % params.capacity) * params.kv_heads + kv_head) * params.head_dim;
@@ -70,7 +59,7 @@ fn main(
   for (var c = lane; c < params.head_dim; c += LANES) {
     query[c] = q[index * params.head_dim + c];
   }
-  let range = visible(index / params.q_heads);
+  let range = visible_range(positions[select(index / params.q_heads, 0u, params.donor != 0u)], params.window, params.donor);
   var largest = 0.0;
   var sum = 0.0;
   var seen = false;
@@ -91,7 +80,7 @@ fn main(
     var top = select(scores[begin], largest, seen);
     for (var j = begin; j < end; j++) {
       top = max(top, scores[j]);
-      broken |= u32((bitcast<u32>(scores[j]) & 0x7f800000u) == 0x7f800000u);
+      broken |= u32(is_not_finite(bitcast<u32>(scores[j])));
     }
     let shrink = select(0.0, exp(largest - top), seen);
     seen = true;

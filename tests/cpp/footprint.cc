@@ -86,6 +86,25 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
     const uint64_t cache = Mul(Mul(p.capacity, p.kv_heads), p.head_dim);
     return {query, cache, cache, p.donor ? 1 : p.rows, query};
   }
+  if (name == "attention_streaming") {
+    const auto p = Read<kernels::AttentionStreamingParams>(spec);
+    const uint64_t query = Mul(Mul(p.rows, p.q_heads), p.head_dim);
+    const uint64_t cache = Mul(Mul(p.capacity, p.kv_heads), p.head_dim);
+    return {query, cache, cache, p.donor ? 1 : p.rows, query};
+  }
+  if (name == "attention_decode_split") {
+    const auto p = Read<kernels::AttentionDecodeSplitParams>(spec);
+    const uint64_t heads = Mul(p.rows, p.q_heads);
+    const uint64_t cache = Mul(Mul(p.capacity, p.kv_heads), p.head_dim);
+    return {Mul(heads, p.head_dim), cache, cache, p.donor ? 1 : p.rows, Mul(Mul(heads, p.splits), p.head_dim),
+            Mul(heads, p.splits) * 4};
+  }
+  if (name == "attention_combine") {
+    const auto p = Read<kernels::AttentionCombineParams>(spec);
+    const uint64_t heads = Mul(p.rows, p.q_heads);
+    return {Mul(Mul(heads, p.splits), p.head_dim), Mul(heads, p.splits) * 4, p.donor ? 1 : p.rows,
+            Mul(heads, p.head_dim)};
+  }
   if (name == "gelu_mul") {
     const auto p = Read<kernels::GeluMulParams>(spec);
     const uint64_t last = Mul(p.rows - 1, p.stride) + p.offset + p.width;

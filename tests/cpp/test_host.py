@@ -154,7 +154,7 @@ def test_plan(probe: Probe, model: Callable[[str], ModelFolder], name: str, meth
                for shard in plan["shards"])
     assert plan["method"] == method and plan["vocab"] == program.graph.vocab and plan["ops"] == len(program.graph.ops)
     assert plan["query_positions"] == program.graph.query_positions.name.lower()
-    assert plan["total_bytes"] == plan["weight_bytes"] + plan["cache_bytes"] + plan["activation_bytes"]
+    assert plan["total_bytes"] == sum(plan[f"{part}_bytes"] for part in ("weight", "cache", "activation", "scratch"))
 
 
 def _broken_cases() -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""References that the oracle has no need of: commit steps, copies, sums of parts, stages of argmax, RoPE in turns."""
+"""References that the oracle has no need of: commit steps, copies, sums of parts, argmax stages, RoPE, split attention."""
 
 from __future__ import annotations
 
@@ -76,3 +76,42 @@ def argmax_final(best: Array) -> npt.NDArray[np.int32]:
     pairs = best.reshape(best.shape[0], -1, 2).astype(np.int64)
     found = [min((-key, index) for key, index in row.tolist()) for row in pairs]
     return np.array([-1 if -key == 2**32 - 1 else index for key, index in found], np.int32)
+CHUNK = 16
+"""Keys that one split of a decode step takes at a time, at multiples of the position."""
+
+
+def attention_partials(
+    q: Array, k: Array, v: Array, positions: Array, *, head_dim: int, window: int, donor: bool, splits: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """q [N, heads*d] over rings [1, S, kv_heads, d] -> values [N, heads, splits, d], stats [N, heads, splits, 4].
+
+    Split s has every ``splits``-th chunk of visible keys from the s-th on; stats are max, sum, 0, 0. NaN where a split has
+    no key.
+    """
+    rows, (capacity, kv_heads) = q.shape[0], k.shape[1:3]
+    heads = q.astype(np.float64).reshape(rows, -1, head_dim)
+    values = np.full((rows, heads.shape[1], splits, head_dim), np.nan)
+    stats = np.full((rows, heads.shape[1], splits, 4), np.nan)
+    for row in range(rows):
+        seen = ops.visible_positions(int(positions[0 if donor else row]), window, donor=donor)
+        for head in range(heads.shape[1]):
+            kv_head = head // (heads.shape[1] // kv_heads)
+            for split in range(splits if seen.size else 0):
+                mine = seen[(seen // CHUNK - seen[0] // CHUNK) % splits == split]
+                if not mine.size:
+                    continue
+                score = k[0, mine % capacity, kv_head].astype(np.float64) @ heads[row, head]
+                weight = np.exp(score - score.max())
+                values[row, head, split] = weight @ v[0, mine % capacity, kv_head].astype(np.float64)
+                stats[row, head, split] = score.max(), weight.sum(), 0.0, 0.0
+    return values, stats
+
+
+def attention_of_partials(values: Array, stats: Array) -> npt.NDArray[np.float64]:
+    """What the splits come to together, [N, heads*d]; a row without splits is zero."""
+    top = np.fmax.reduce(stats[..., 0], axis=-1, keepdims=True, initial=-np.inf)
+    with np.errstate(invalid="ignore"):
+        weight = np.nan_to_num(np.exp(stats[..., 0] - top))
+    sums = (weight * np.nan_to_num(stats[..., 1])).sum(axis=-1)
+    total = (weight[..., None] * np.nan_to_num(values)).sum(axis=-2)
+    return np.asarray(total / np.where(sums == 0.0, 1.0, sums)[..., None]).reshape(values.shape[0], -1)

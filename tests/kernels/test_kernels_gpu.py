@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import cases_attention
+import cases_attention_ways
 import cases_index
 import cases_linear
 import cases_linear_routes
@@ -37,7 +38,8 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_index, cases_linear, cases_linear_routes, cases_norm, cases_round, cases_staged)
+CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_routes, cases_norm,
+                cases_round, cases_staged)
 
 
 def groups_of(made: Case) -> int:

@@ -61,7 +61,7 @@ Status CheckAttention(const Site& site) {
   return check.Take();
 }
 
-void RecordAttention(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
+kernels::AttentionParams AttentionParamsOf(const Site& site, const PassRows& pass) {
   const schema::Attention& attributes = site.attributes<schema::Attention>();
   const bool donor = attributes.visibility() == schema::Visibility_Donor;
   const Shape shape = ShapeOf(site.in(kKeys), donor);
@@ -73,6 +73,11 @@ void RecordAttention(const Site& site, const PassRows& pass, std::vector<Dispatc
   params.capacity = shape.capacity;
   params.window = attributes.window();
   params.donor = donor ? 1 : 0;
+  return params;
+}
+
+void RecordAttention(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
+  const kernels::AttentionParams params = AttentionParamsOf(site, pass);
   out.push_back(MakeDispatch(kernels::kAttention,
                              {site.In(kQuery), site.In(kKeys), site.In(kValues), site.In(kPositions), site.Out(0)},
                              params, uint64_t{params.rows} * params.q_heads));

@@ -2,6 +2,7 @@
 
 #include "ops/argmax.h"
 #include "ops/attention.h"
+#include "ops/attention_routes.h"
 #include "ops/cache_write.h"
 #include "ops/embedding.h"
 #include "ops/gelu_mul.h"
@@ -34,13 +35,13 @@ namespace gemma4::ops {
 namespace {
 
 constexpr OpEntry kOps[] = {
-    // kind, inputs, optional inputs, outputs, check, record
+    // kind, inputs, optional inputs, outputs, check, record, routes
     {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding, kEmbeddingRoutes},
     {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm},
     {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear, kLinearRoutes},
     {schema::OpKind_Rope, 2, 0, 1, &CheckRope, &RecordRope},
     {schema::OpKind_CacheWrite, 2, 0, 1, &CheckCacheWrite, &RecordCacheWrite},
-    {schema::OpKind_Attention, 4, 0, 1, &CheckAttention, &RecordAttention},
+    {schema::OpKind_Attention, 4, 0, 1, &CheckAttention, &RecordAttention, kAttentionRoutes},
     {schema::OpKind_GeluMul, 2, 0, 1, &CheckGeluMul, &RecordGeluMul},
     {schema::OpKind_PleCombine, 3, 0, 1, &CheckPleCombine, &RecordPleCombine},
     {schema::OpKind_TailRows, 1, 0, 1, &CheckTailRows, &RecordTailRows},

@@ -26,6 +26,8 @@ enum RouteBit : uint32_t {
   kRouteTopkStaged = 1u << 8,
   kRouteArgmaxParts = 1u << 9,
   kRouteEmbeddingParts = 1u << 10,
+  kRouteAttentionDecode = 1u << 16,
+  kRouteAttentionStreaming = 1u << 17,
 };
 
 struct Route {
