@@ -118,3 +118,14 @@ def many_splits(rng: Rng) -> Case:
     q[0, 0, 0], q[1, 0, 0] = 1.0, -1.0
     made = attention_case(q, keys, f32(rng, 2043, 1, 8), np.array([2042, 1000], np.int32), window=0, capacity=2050)
     return combine(made, 128)
+
+
+@case("attention_combine: a split with an infinite score makes its row NaN")
+def broken_split(rng: Rng) -> Case:
+    made = attention_case(f32(rng, 2, 2, 8), f32(rng, 70, 1, 8), f32(rng, 70, 1, 8), np.array([50, 69], np.int32), window=0,
+                          capacity=72)
+    values, stats = (array.astype(np.float32) for array in partials_of(made, 5))
+    stats[1, 0, 3, 2] = 1.0
+    wanted = made.outputs["out"].values.copy()
+    wanted[1, :8] = np.nan
+    return combine(replace(made, outputs={"out": Expected(values=wanted)}), 5, values, stats)
