@@ -65,6 +65,7 @@ add_attention("E2B full prefill", q_heads=8, kv_heads=1, head_dim=512, window=0,
 add_attention("prime heads", q_heads=7, kv_heads=7, head_dim=124, window=31, first=97, rows=19)
 add_attention("five heads share", q_heads=5, kv_heads=1, head_dim=96, window=0, first=3, rows=17)
 add_attention("ring below a tile", q_heads=4, kv_heads=2, head_dim=36, window=5, first=301, rows=4, capacity=9)
+add_attention("ring of five", q_heads=4, kv_heads=2, head_dim=36, window=3, first=43, rows=3, capacity=5)
 add_attention("donor over many rows", q_heads=4, kv_heads=1, head_dim=64, window=21, first=99, rows=13, donor=True)
 
 
