@@ -65,6 +65,7 @@ add_attention("E2B full prefill", q_heads=8, kv_heads=1, head_dim=512, window=0,
 add_attention("prime heads", q_heads=7, kv_heads=7, head_dim=124, window=31, first=97, rows=19)
 add_attention("five heads share", q_heads=5, kv_heads=1, head_dim=96, window=0, first=3, rows=17)
 add_attention("ring below a tile", q_heads=4, kv_heads=2, head_dim=36, window=5, first=301, rows=4, capacity=9)
+add_attention("ring of five", q_heads=4, kv_heads=2, head_dim=36, window=3, first=43, rows=3, capacity=5)
 add_attention("donor over many rows", q_heads=4, kv_heads=1, head_dim=64, window=21, first=99, rows=13, donor=True)
 
 
@@ -118,3 +119,14 @@ def many_splits(rng: Rng) -> Case:
     q[0, 0, 0], q[1, 0, 0] = 1.0, -1.0
     made = attention_case(q, keys, f32(rng, 2043, 1, 8), np.array([2042, 1000], np.int32), window=0, capacity=2050)
     return combine(made, 128)
+
+
+@case("attention_combine: a split with an infinite score makes its row NaN")
+def broken_split(rng: Rng) -> Case:
+    made = attention_case(f32(rng, 2, 2, 8), f32(rng, 70, 1, 8), f32(rng, 70, 1, 8), np.array([50, 69], np.int32), window=0,
+                          capacity=72)
+    values, stats = (array.astype(np.float32) for array in partials_of(made, 5))
+    stats[1, 0, 3, 2] = 1.0
+    wanted = made.outputs["out"].values.copy()
+    wanted[1, :8] = np.nan
+    return combine(replace(made, outputs={"out": Expected(values=wanted)}), 5, values, stats)
