@@ -76,6 +76,8 @@ def argmax_final(best: Array) -> npt.NDArray[np.int32]:
     pairs = best.reshape(best.shape[0], -1, 2).astype(np.int64)
     found = [min((-key, index) for key, index in row.tolist()) for row in pairs]
     return np.array([-1 if -key == 2**32 - 1 else index for key, index in found], np.int32)
+
+
 CHUNK = 16
 """Keys that one split of a decode step takes at a time, at multiples of the position."""
 

@@ -36,7 +36,7 @@ def entry(name: str, side: Any, median_us: float | None, **more: Any) -> Entry:
 
 
 def row(name: str, *entries: Entry, failure: str = "") -> RowResult:
-    return RowResult(name=name, traffic_bytes=100, flops=200, copies=3, checked="5 of 9 columns", failure=failure,
+    return RowResult(name=name, traffic_bytes=100, flops=200, copies=3, checked="5 of 9 columns", failure=failure, reference_us=7.0,
                      left_out={"ghost": "no kernel"}, entries=with_ratios(entries))
 
 

@@ -17,7 +17,7 @@ from gemma4web.kernel_bench import peers
 from gemma4web.kernel_bench.cases import Role, make_case
 from gemma4web.kernel_bench.command import KERNELS, kernels_of, main
 from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, DeviceFacts, obstacle
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, fold_grid, group_count, pack_params
+from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, pack_params
 from gemma4web.kernel_bench.jobs import copies_of, entrants_of, prepare_job
 from gemma4web.kernel_bench.rows import ROWS, Operation, Row, choose_rows
 from gemma4web.oracle import ops
@@ -53,24 +53,6 @@ def test_traffic_and_work_are_counted_by_hand() -> None:
     assert attention.flops() == 4 * 8 * 512 * 256
 
 
-def test_grids_fold_as_the_kernels_unfold_them() -> None:
-    assert fold_grid(1) == (1, 1, 1)
-    assert fold_grid(65536) == (65535, 2, 1)
-    assert fold_grid(1000, limit=10) == (10, 10, 10)
-
-
-def test_a_grid_that_cannot_be_folded_is_refused() -> None:
-    with pytest.raises(KernelError, match="do not fold"):
-        fold_grid(1001, limit=10)
-
-
-def test_workgroups_follow_the_dispatch_lines() -> None:
-    assert group_count("linear_q4", {"rows": 3, "k": 64, "n": 100}) == 5
-    assert group_count("rms_norm", {"rows": 3, "width": 7, "eps": 1e-6, "flags": 0}) == 3
-    with pytest.raises(KernelError, match="no rule counts the workgroups of mystery"):
-        group_count("mystery", {})
-
-
 def test_every_row_has_a_contender_of_ours_that_fits_its_kernels() -> None:
     """Bindings, params and buffers are those that the committed kernels have."""
     kernels = kernels_of(KERNELS)
@@ -93,7 +75,7 @@ def test_a_contender_without_its_kernel_or_feature_is_left_out_with_the_reason()
     ghost = Contender(name="ghost", plan=lambda row, facts: [Dispatch(kernel="no_such", params={})])
     never = Contender(name="never", plan=lambda row, facts: None)
     entrants, left_out = entrants_of(SMALL, kernels, FACTS, [ghost, never, *CONTENDERS])
-    assert [one.contender.name for one in entrants] == ["linear_q4"]
+    assert [one.contender.name for one in entrants] == ["linear_q4", "linear_q4_m3", "linear_q4_tiled"]
     assert left_out == {"ghost": "this checkout has no kernel no_such"}
     assert obstacle([Dispatch(kernel="topk", params={})], kernels, FACTS) is None
 

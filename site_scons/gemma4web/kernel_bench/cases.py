@@ -113,6 +113,7 @@ def _linear(sizes: Mapping[str, int], rng: Rng) -> Case:
         **_both("x", Role.INPUT, x), "values": Buffer(role=Role.WEIGHT, data=values),
         "scales": Buffer(role=Role.WEIGHT, data=scales),
         "scales_f32": Buffer(role=Role.WEIGHT, data=scales.astype(np.float32)), **_outputs("out", m * n),
+        "bias": Buffer(role=Role.INPUT, data=np.zeros(4, np.float32)),
     }, error=error, checked=f"{columns.size} of {n} columns, every one finite")
 
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gemma4web.kernel_bench.cases import EPSILON
-from gemma4web.kernel_bench.dispatches import Dispatch
+from gemma4web.kernel_bench.choices import attention_splits, lanes_of, splits_of
+from gemma4web.kernel_bench.dispatches import Dispatch, Scratch
 from gemma4web.kernel_bench.rows import Operation, Row
 from gemma4web.kernels import Kernel
 
+F16_TOLERANCE: Final = 4e-3
+"""Of kernels that round activations to f16 and add 32 or 64 products in it: a little over its unit of 2^-10, twice."""
 HAS_WEIGHT: Final = 1
 """Flag of rms_norm."""
 
@@ -67,6 +70,64 @@ def _linear(kernel: str, *, most_rows: int | None = None) -> Plan:
     return plan
 
 
+def _few_rows(kernel: str, rows: int, *, subgroups: bool) -> Plan:
+    """linear_q4_m1, linear_q4_m3 and their subgroup forms, with the runtime's choice of lanes."""
+    def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+        s = row.sizes
+        if row.operation is not Operation.LINEAR or s["m"] != rows or (subgroups and facts.subgroup_min < 4):
+            return None
+        lanes = lanes_of(k=s["k"], n=s["n"], subgroup_min=facts.subgroup_min)
+        return [Dispatch(kernel=kernel, params={
+            "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "lanes": lanes,
+            "subgroup": min(facts.subgroup_min, lanes) if subgroups else 1})]
+    return plan
+
+
+def _tiles(kernel: str, *, tile_rows: int, least_rows: int) -> Plan:
+    """linear_q4_tiled and its larger forms, with the runtime's choice of parts."""
+    def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+        s = row.sizes
+        if row.operation is not Operation.LINEAR or s["m"] < least_rows or s["k"] % 64:
+            return None
+        splits = splits_of(rows=s["m"], k=s["k"], n=s["n"], tile_rows=tile_rows)
+        params = {"k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "rows": s["m"], "splits": splits}
+        if splits == 1:
+            return [Dispatch(kernel=kernel, params=params)]
+        parts, count = Scratch(name=f"{kernel} parts", size_bytes=4 * splits * s["m"] * s["n"]), s["m"] * s["n"]
+        return [Dispatch(kernel=kernel, params=params, bindings={"out": parts}),
+                Dispatch(kernel="sum_parts", params={"count": count, "n": s["n"], "splits": splits, "flags": 0},
+                         bindings={"parts": parts})]
+    return plan
+
+
+def _topk_staged(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.TOPK or (row.sizes["n"], row.sizes["k"]) != (2048, 32):
+        return None
+    return [Dispatch(kernel="topk_staged", params={"k": 32}, bindings={"indices": "indices_i4"})]
+
+
+def _scatter_unique(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.SCATTER:
+        return None
+    return [Dispatch(kernel="fill", params={"count": row.sizes["size"], "offset": 0.0}, bindings={"scalar": "lowest"}),
+            Dispatch(kernel="scatter_unique", params=dict(row.sizes))]
+
+
+def _attention_decode(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.ATTENTION:
+        return None
+    s = row.sizes
+    capacity, heads, dim = s["past"] + 1, s["heads"], s["head_dim"]
+    splits = attention_splits(capacity=capacity, window=0)
+    values = Scratch(name="partial values", size_bytes=4 * heads * splits * dim)
+    stats = Scratch(name="partial stats", size_bytes=16 * heads * splits)
+    shape = {"rows": 1, "q_heads": heads, "head_dim": dim, "window": 0, "donor": 0, "splits": splits}
+    return [*_cache_writes(row),
+            Dispatch(kernel="attention_decode_split", params={**shape, "kv_heads": 1, "capacity": capacity},
+                     bindings={"k": "k_cache", "v": "v_cache", "values": values, "stats": stats}),
+            Dispatch(kernel="attention_combine", params=shape, bindings={"values": values, "stats": stats})]
+
+
 def _topk(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
     if row.operation is not Operation.TOPK:
         return None
@@ -108,10 +169,23 @@ def _attention(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
 
 CONTENDERS: Final = (
     Contender(name="linear_q4", plan=_linear("linear_q4")),
+    Contender(name="linear_q4_m1", plan=_few_rows("linear_q4_m1", 1, subgroups=False)),
+    Contender(name="linear_q4_m1_subgroup", plan=_few_rows("linear_q4_m1_subgroup", 1, subgroups=True)),
+    Contender(name="linear_q4_m3", plan=_few_rows("linear_q4_m3", 3, subgroups=False)),
+    Contender(name="linear_q4_m3_subgroup", plan=_few_rows("linear_q4_m3_subgroup", 3, subgroups=True)),
+    Contender(name="linear_q4_tiled", plan=_tiles("linear_q4_tiled", tile_rows=32, least_rows=2)),
+    Contender(name="linear_q4_steel", plan=_tiles("linear_q4_steel", tile_rows=64, least_rows=33)),
+    Contender(name="linear_q4_steel_f16", plan=_tiles("linear_q4_steel_f16", tile_rows=64, least_rows=33), f16=True,
+              tolerance=F16_TOLERANCE),
+    Contender(name="linear_q4_bk64", plan=_tiles("linear_q4_bk64", tile_rows=64, least_rows=128), f16=True,
+              tolerance=F16_TOLERANCE),
     Contender(name="topk", plan=_topk),
+    Contender(name="topk_staged", plan=_topk_staged),
     Contender(name="fill + scatter", plan=_scatter),
+    Contender(name="fill + scatter_unique", plan=_scatter_unique),
     Contender(name="rms_norm", plan=_rms_norm),
     Contender(name="cache_write x 2 + attention", plan=_attention),
+    Contender(name="cache_write x 2 + attention_decode_split + attention_combine", plan=_attention_decode),
 )
 
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from gemma4web.errors import KernelError
 from gemma4web.kernel_bench.cases import Array, Case, Role
 from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, DeviceFacts, Result, obstacle
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, fold_grid, group_count, pack_params
+from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, pack_params
 from gemma4web.kernel_bench.peers import Peer, Port
 from gemma4web.kernel_bench.rows import Row
-from gemma4web.kernels import Kernel
+from gemma4web.kernels import Kernel, fold_grid, group_count
 from gemma4web.kernels.parse import BindingKind
 
 ROTATION_BYTES: Final = 256 << 20
@@ -105,7 +105,7 @@ def _step(item: Dispatch, kernel: Kernel, case: Case) -> dict[str, Any]:
             raise KernelError(f"{kernel.name} binds {binding.name!r} to {place!r}; the row has {', '.join(case.buffers)}",
                               advice="name one of these in the contender's `bindings`")
         buffers.append(place if isinstance(place, str) else place.name)
-    groups = group_count(item.kernel, item.params) if item.groups is None else item.groups
+    groups = group_count(kernel, item.params)
     return {"kernel": kernel.name, "wgsl": kernel.text, "kinds": [str(binding.kind) for binding in kernel.interface.bindings],
             "buffers": buffers, "grid": fold_grid(groups), "params": base64.b64encode(pack_params(kernel, item.params)).decode()}
 

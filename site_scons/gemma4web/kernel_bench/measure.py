@@ -155,7 +155,7 @@ def _row(row: Row, page: BenchPage, progress: Progress, kernels: Mapping[str, Ke
     case = make_case(row, progress.plan.seed)
     copies = copies_of(case, software=progress.opened["software"])
     peers = [] if progress.plan.ort is None else [make_peer(row, f16=f16) for f16 in (False, True) if not f16 or F16 in facts.features]
-    failure, entries = "", list[Entry]()
+    failure, entries, reference_us = "", list[Entry](), 0.0
     try:
         job, payloads = prepare_job(case, entrants, peers, kernels, copies=copies)
         answers = {one["name"]: one for one in page.ask(job, payloads)["contenders"]}
@@ -164,13 +164,13 @@ def _row(row: Row, page: BenchPage, progress: Progress, kernels: Mapping[str, Ke
         right = [name for name, (status, _, _) in verdicts.items() if status == "unmeasured"]
         measured = page.ask({"kind": "measure", "names": right, "repeats": progress.repeats,
                              # A GPU that idled needs a while to reach its clock.
-                             "warmups": 0 if progress.opened["software"] else 1})["contenders"]
-        times = {one["name"]: one for one in measured}
+                             "warmups": 0 if progress.opened["software"] else 1})
+        times, reference_us = {one["name"]: one for one in measured["contenders"]}, measured["referenceUs"]
         entries = [_entry(one, verdicts[one.name], times.get(one.name), row, progress.roofline) for one in prepared]
     except RowError as error:
         failure = str(error)
     return RowResult(name=row.name, traffic_bytes=row.traffic_bytes(f16=False), flops=row.flops(), copies=copies,
-                     checked=case.checked, failure=failure, left_out=left_out, entries=with_ratios(entries))
+                     checked=case.checked, failure=failure, reference_us=reference_us, left_out=left_out, entries=with_ratios(entries))
 
 
 def _prepared(entrants: Sequence[Entrant], peers: Sequence[Peer], answers: Mapping[str, Any]) -> list[_Prepared]:

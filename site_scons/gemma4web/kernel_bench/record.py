@@ -72,7 +72,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RowResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``left_out``: contender -> why it did not take part. ``failure``: what ended the row, empty if nothing did."""
+    """``left_out``: contender -> why it did not take part. ``failure``: what ended the row, empty if nothing did.
+
+    ``reference_us``: a fixed piece of work, measured right behind the row; rows whose clock was the same have the same.
+    0: not measured.
+    """
 
     name: Name
     traffic_bytes: int
@@ -80,6 +84,7 @@ class RowResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     copies: int
     checked: str
     failure: str
+    reference_us: Share
     left_out: dict[str, str]
     entries: list[Entry]
 

@@ -1,5 +1,6 @@
 // Our side of a row: a list of dispatches, run as the runtime does it (many in one pass) and as the peer does (a pass a call).
 
+import { keepBusy } from './busy.js';
 import { state } from './device.js';
 import { makeBuffer, makePipeline } from './pipelines.js';
 import { targetUs } from './target.js';
@@ -75,6 +76,7 @@ export class OurContender {
    */
   async run(clock, passes, batch) {
     const { device } = state;
+    await keepBusy();
     const start = performance.now();
     for (let i = 0; i < passes; i++) {
       const encoder = device.createCommandEncoder({ label: this.name });

@@ -1,5 +1,6 @@
 // The peer's side of a row: an onnxruntime-web session on our device, fed from our buffers, its passes timed from outside.
 
+import { keepBusy } from './busy.js';
 import { state } from './device.js';
 import { beginRecording, endRecording } from './instrument.js';
 import { receive } from './server.js';
@@ -56,6 +57,7 @@ export class PeerContender {
    * @returns {Promise<{ gpuUs: number, wallUs: number }>} of all calls together
    */
   async run(clock, calls = this.calls) {
+    await keepBusy();
     const start = performance.now();
     if (clock) beginRecording(clock.querySet);
     let queries = 0;

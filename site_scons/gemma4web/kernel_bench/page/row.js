@@ -1,5 +1,6 @@
 // One row: its buffers with their copies, both sides' contenders, the checked run of each, and the interleaved timing.
 
+import { referenceUs } from './busy.js';
 import { state } from './device.js';
 import { counters } from './instrument.js';
 import { OurContender } from './ours.js';
@@ -141,5 +142,5 @@ export async function measure({ names, repeats, warmups }) {
       });
     }
   }
-  return { contenders: [...found.values()] };
+  return { contenders: [...found.values()], referenceUs: await referenceUs(row.clock) };
 }

@@ -1,0 +1,33 @@
+"""What the runtime chooses for a shape: lanes a column, parts of k, splits of the keys. Mirrors runtime_cpp/src/ops."""
+
+from __future__ import annotations
+
+_BLOCK_K = 32
+_TILE_COLUMNS = 64
+_ENOUGH_GROUPS = 400
+_MOST_SPLITS = 8
+_CHUNK = 16
+_MOST_ATTENTION_SPLITS = 128
+
+
+def lanes_of(*, k: int, n: int, subgroup_min: int) -> int:
+    """Threads that share a column of linear_q4_m1 and linear_q4_m3 (LanesOf in linear_routes.cc)."""
+    if subgroup_min == 4:
+        return 4
+    if n >= 65536:
+        return 16
+    return 32 if n >= 4096 or k < 1024 else 128
+
+
+def splits_of(*, rows: int, k: int, n: int, tile_rows: int) -> int:
+    """Parts of k of the tiled kernels (SplitsOf in linear_routes.cc)."""
+    tiles, splits = -(-rows // tile_rows) * -(-n // _TILE_COLUMNS), 1
+    while splits < _MOST_SPLITS and tiles * splits * 2 <= _ENOUGH_GROUPS and k // _BLOCK_K // (splits * 2) >= 4:
+        splits *= 2
+    return splits
+
+
+def attention_splits(*, capacity: int, window: int) -> int:
+    """Workgroups that share a row's keys (AttentionSplits in attention_routes.cc)."""
+    chunks = (min(window, capacity) + 2 * _CHUNK - 2) // _CHUNK if window else -(-capacity // _CHUNK)
+    return min(chunks, _MOST_ATTENTION_SPLITS)
