@@ -60,11 +60,12 @@ export class Gemma4Client {
    * @param {string} options.baseUrl folder of the bundle
    * @param {string} options.variant
    * @param {string | null} [options.manifestSha256]
+   * @param {number} [options.routeMask] as in Gemma4Session.open
    * @param {(progress: import('./session.js').LoadProgress) => void} [options.onProgress]
    * @returns {Promise<Results['open']>}
    */
-  open({ baseUrl, variant, manifestSha256 = null, onProgress }) {
-    return this.#request((id) => ({ type: 'open', id, baseUrl, variant, manifestSha256 }),
+  open({ baseUrl, variant, manifestSha256 = null, routeMask = 0, onProgress }) {
+    return this.#request((id) => ({ type: 'open', id, baseUrl, variant, manifestSha256, routeMask }),
       onProgress ? { onProgress } : {});
   }
 

@@ -6,10 +6,20 @@
  * @typedef {IdsPrompt | TextPrompt} Prompt
  *
  * @typedef {import('./session.js').Adapter} Adapter
- * @typedef {import('./session.js').Generation} Generation
- * @typedef {import('./session.js').Counters} Counters
  *
- * @typedef {{type: 'open', id: number, baseUrl: string, variant: string, manifestSha256: string | null}} OpenRequest
+ * @typedef {{rounds: number, drafted: number, accepted: number, emitted: number, cut: number, buffered: number}} Counters
+ * @typedef {{pos: number, drafts: number[], accepted: number, emitted: number[]}} Round
+ * @typedef {'stop' | 'length' | 'context' | 'cancelled'} Finish
+ * @typedef {object} Generation
+ * @property {number[]} tokens without a stop id
+ * @property {Finish} finish
+ * @property {Counters} counters
+ * @property {Round[]} rounds empty in plain decoding
+ * @property {number} prefillMs from the call to the first token
+ * @property {number} decodeMs from the first to the last token
+ * @property {number} tokensPerS tokens after the first by `decodeMs`; 0 when there are none
+ *
+ * @typedef {{type: 'open', id: number, baseUrl: string, variant: string, manifestSha256: string | null, routeMask: number}} OpenRequest
  * @typedef {{type: 'encode', id: number, prompt: Prompt}} EncodeRequest
  * @typedef {{type: 'generate', id: number, prompt: Prompt, maxNewTokens: number}} GenerateRequest
  * @typedef {{type: 'prefill', id: number, ids: number[], position: number}} PrefillRequest
@@ -28,6 +38,7 @@
  * @property {import('./manifest.js').ModelInfo} model
  * @property {string} manifestSha256
  * @property {boolean} text whether prompts may be text
+ * @property {any} routes which kernels every op runs by
  * @property {number} loadMs
  * @property {number} heapBytes
  *

@@ -3,7 +3,8 @@
  * polled, so that the driver keeps its own deadline whatever happens here.
  *
  * @typedef {{id: string, tokens: number[] | null, text: string | null, max_new_tokens: number}} RunPrompt
- * @typedef {{variant: string, manifest_sha256: string | null, prompts: RunPrompt[]}} RunRequest
+ * @typedef {{variant: string, manifest_sha256: string | null, route_mask: number,
+ *   prompts: RunPrompt[]}} RunRequest
  * @typedef {{prompt_id: string, prompt_tokens: number, tokens: number[], text: string | null, finish: string,
  *   prefill_ms: number, decode_tokens_per_s: number, heap_bytes: number,
  *   counters: import('./protocol.js').Counters, profile: any}} PromptResult
@@ -11,6 +12,7 @@
  * @property {string} variant
  * @property {string} manifest_sha256
  * @property {import('./protocol.js').Adapter} adapter
+ * @property {any} routes
  * @property {number} load_ms
  * @property {PromptResult[]} prompts
  * @property {number} objects_after_unload
@@ -53,7 +55,7 @@ function doing(what, percent = null) {
  * @param {RunRequest} request
  * @returns {Promise<RunResult>}
  */
-async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
+async function run({ variant, manifest_sha256: manifestSha256, route_mask: routeMask, prompts }) {
   doing('looking for a GPU');
   await probeGpu({ device: true });
   /** @type {Gemma4Error | null} */
@@ -61,7 +63,7 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
   const client = new Gemma4Client({ onFault: (error) => { fault ??= error; } });
   try {
     const opened = await client.open({
-      baseUrl: BASE_URL, variant, manifestSha256,
+      baseUrl: BASE_URL, variant, manifestSha256, routeMask,
       onProgress: ({ stage, file, loadedBytes, totalBytes }) => doing(`${stage} ${file}`.trim(),
         stage === 'weights' ? Math.floor((100 * loadedBytes) / totalBytes) : null),
     });
@@ -77,7 +79,8 @@ async function run({ variant, manifest_sha256: manifestSha256, prompts }) {
     const objects = await client.unload();
     if (fault) throw fault;
     return {
-      variant, manifest_sha256: opened.manifestSha256, adapter: opened.adapter, load_ms: opened.loadMs, prompts: results,
+      variant, manifest_sha256: opened.manifestSha256, adapter: opened.adapter, routes: opened.routes,
+      load_ms: opened.loadMs, prompts: results,
       objects_after_unload: objects, conditions: conditions(),
     };
   } finally {

@@ -47,17 +47,9 @@ const EVENT = Object.freeze({ DONE: 1, FAILED: 2, TOKENS: 3, DEVICE_LOST: 4, DAT
 /**
  * @typedef {{vendor: string, architecture: string, device: string, description: string, software: boolean,
  *   features: string[], limits: {[name: string]: number}}} Adapter
- * @typedef {{rounds: number, drafted: number, accepted: number, emitted: number, cut: number, buffered: number}} Counters
- * @typedef {{pos: number, drafts: number[], accepted: number, emitted: number[]}} Round
- * @typedef {'stop' | 'length' | 'context' | 'cancelled'} Finish
- * @typedef {object} Generation
- * @property {number[]} tokens without a stop id
- * @property {Finish} finish
- * @property {Counters} counters
- * @property {Round[]} rounds empty in plain decoding
- * @property {number} prefillMs from the call to the first token
- * @property {number} decodeMs from the first to the last token
- * @property {number} tokensPerS tokens after the first by `decodeMs`; 0 when there are none
+ * @typedef {import('./protocol.js').Generation} Generation
+ * @typedef {import('./protocol.js').Counters} Counters
+ * @typedef {import('./protocol.js').Round} Round
  */
 
 /** @typedef {'module' | 'device' | 'plan' | 'compile' | 'weights' | 'ready'} LoadStage */
@@ -82,6 +74,8 @@ export class Gemma4Session {
   /** @type {((error: Gemma4Error) => void) | null} told once when the device or the module is lost */ #onEnd = null;
   /** @type {((reason: Gemma4Error) => void) | null} ends a start-up that would never settle */ #onAbort = null;
   /** @type {Adapter | null} */ #adapter = null;
+  #routeMask = 0;
+  /** @type {any} */ #routes = null;
 
   /**
    * Loads a variant and its model; ready to generate when it resolves. Whatever fails, everything that was made is
@@ -92,9 +86,11 @@ export class Gemma4Session {
    * @param {(progress: LoadProgress) => void} [options.onProgress]
    * @param {((error: Gemma4Error) => void) | null} [options.onEnd] told once when device or module is lost after loading
    * @param {AbortSignal} [options.signal]
+   * @param {number} [options.routeMask] bits of the kernel routes that may be taken; 0: those that suit the adapter
    */
-  static async open({ manifest, variant, onProgress = () => {}, onEnd = null, signal }) {
+  static async open({ manifest, variant, onProgress = () => {}, onEnd = null, signal, routeMask = 0 }) {
     const session = new Gemma4Session();
+    session.#routeMask = routeMask;
     try {
       await session.#load(manifest, variant, onProgress, signal);
     } catch (thrown) {
@@ -111,6 +107,9 @@ export class Gemma4Session {
     if (!this.#adapter) throw new Gemma4Error('closed', 'no GPU device was opened');
     return this.#adapter;
   }
+
+  /** Which kernels every op runs by, for every row count: the plan's `routes`. @returns {any} */
+  get routes() { return this.#routes; }
 
   /** Size of the wasm memory. */
   get heapBytes() {
@@ -285,6 +284,7 @@ export class Gemma4Session {
     report('plan', method.program, 0);
     const program = await manifest.fetchFile(method.program, signal);
     const plan = this.#plan(program, method.program);
+    this.#routes = plan.routes;
     const shards = matchShards(manifest, method.shards, plan);
 
     report('compile', method.program, program.byteLength);
@@ -341,11 +341,11 @@ export class Gemma4Session {
   /**
    * @param {Uint8Array} program
    * @param {string} path
-   * @returns {{shards: {file: string, bytes: number, sha256: string}[]}}
+   * @returns {{shards: {file: string, bytes: number, sha256: string}[], routes: any}}
    */
   #plan(program, path) {
     const pointer = this.#guard('plan', (module) => this.#withBytes(program, (address) =>
-      module._g4_plan(this.#handle, address, program.byteLength, 0)));
+      module._g4_plan(this.#handle, address, program.byteLength, this.#routeMask)));
     if (pointer === 0) throw new Gemma4Error('runtime', `${path}: ${this.#lastError()}`);
     return JSON.parse(this.#text(pointer));
   }

@@ -47,7 +47,7 @@ function current() {
  * @param {import('./protocol.js').OpenRequest} request
  * @returns {Promise<import('./protocol.js').Opened>}
  */
-async function open({ id, baseUrl, variant, manifestSha256 }) {
+async function open({ id, baseUrl, variant, manifestSha256, routeMask }) {
   if (loaded || opening) throw new Gemma4Error('input', 'this worker has a model already', 'close it first');
   opening = true;
   try {
@@ -57,12 +57,12 @@ async function open({ id, baseUrl, variant, manifestSha256 }) {
     const path = manifest.model.tokenizer;
     const codec = path === null ? null : new TextCodec(await manifest.fetchFile(path));
     const session = await Gemma4Session.open({
-      manifest, variant, onEnd: ended,
+      manifest, variant, routeMask, onEnd: ended,
       onProgress: (progress) => post({ type: 'progress', id, progress }),
     });
     loaded = { session, manifest, codec };
     return {
-      adapter: session.adapter, model: manifest.model, manifestSha256: manifest.sha256, text: codec !== null,
+      adapter: session.adapter, model: manifest.model, manifestSha256: manifest.sha256, text: codec !== null, routes: session.routes,
       loadMs: performance.now() - startMs, heapBytes: session.heapBytes,
     };
   } finally {

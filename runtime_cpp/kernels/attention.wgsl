@@ -64,7 +64,7 @@ fn main(
   var sum = 0.0;
   var seen = false;
   var broken = 0u;
-  var acc: array<f32, MAX_SLICES>;
+  var acc = array<f32, MAX_SLICES>();
   // Tiles lie at multiples of 64 of the absolute position, so the order of additions depends on the position alone.
   for (var tile = select(range.y, range.x & ~63, range.x < range.y); tile < range.y; tile += 64) {
     workgroupBarrier();

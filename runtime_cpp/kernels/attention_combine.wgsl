@@ -54,8 +54,8 @@ fn main(
   var broken = 0.0;
   var acc = vec4f();
   for (var base = first; base < count; base += LANES * STEPS) {
-    var some_stats: array<vec4f, STEPS>;
-    var some_values: array<vec4f, STEPS>;
+    var some_stats = array<vec4f, STEPS>();
+    var some_values = array<vec4f, STEPS>();
     for (var i = 0u; i < STEPS; i++) {
       let split = base + i * LANES;
       if split < count && column < columns {

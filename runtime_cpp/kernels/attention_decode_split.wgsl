@@ -36,10 +36,10 @@ fn row_start(slot: u32, columns: u32, kv_head: u32) -> u32 {
 
 // This thread's part of its key's products with all heads: every PARTS-th column.
 fn multiply(start: u32, query: u32, heads: u32, columns: u32, lane: u32) {
-  var sums: array<vec4f, HEADS>;
+  var sums = array<vec4f, HEADS>();
   for (var first = lane % PARTS; first < columns; first += LANES) {
     // All asked for before the first is needed.
-    var row_k: array<vec4f, STEPS>;
+    var row_k = array<vec4f, STEPS>();
     for (var i = 0u; i < STEPS; i++) {
       if first + i * PARTS < columns {
         row_k[i] = k[start + first + i * PARTS];
@@ -85,8 +85,8 @@ fn main(
   let heads = min(sharing - skipped, HEADS);
   let first_head = row * params.q_heads + kv_head * sharing + skipped;
   let columns = params.head_dim / 4u;
-  var running: Running;
-  var acc: array<vec4f, MAX_BLOCKS * HEADS>;
+  var running = Running();
+  var acc = array<vec4f, MAX_BLOCKS * HEADS>();
   for (var chunk = chunks.x + i32(split); chunk < chunks.y; chunk += i32(params.splits)) {
     let begin = u32(max(range.x - chunk * i32(CHUNK), 0));
     let end = u32(min(range.y - chunk * i32(CHUNK), i32(CHUNK)));
@@ -99,7 +99,7 @@ fn main(
     for (var b = 0u; b < MAX_BLOCKS; b++) {
       let column = lane + b * LANES;
       if column < columns {
-        var column_v: array<vec4f, CHUNK>;
+        var column_v = array<vec4f, CHUNK>();
         for (var j = 0u; j < CHUNK; j++) {
           if j >= begin && j < end {
             column_v[j] = v[row_start(slot + j, columns, kv_head) + column];

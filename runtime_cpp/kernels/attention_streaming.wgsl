@@ -46,7 +46,7 @@ fn head_start(n: u32, first_row: u32, kv_head: u32) -> u32 {
 
 // A column of four keys, and of one query behind them; zeros for what there is not.
 fn load(column: u32, key_starts: vec4u, query_start: u32) -> array<vec4f, 5> {
-  var found: array<vec4f, 5>;
+  var found = array<vec4f, 5>();
   if column < params.head_dim / 4u {
     for (var i = 0u; i < 4u; i++) {
       if key_starts[i] != NONE {
@@ -72,7 +72,7 @@ fn multiply(tile: u32, end: u32, first_row: u32, kv_head: u32, lane: u32) -> arr
       key_starts[i] = (t % params.capacity * params.kv_heads + kv_head) * (params.head_dim / 4u);
     }
   }
-  var scores: array<vec4f, 2>;
+  var scores = array<vec4f, 2>();
   var next = load(lane % SLICE, key_starts, query_start);
   for (var slice = 0u; slice < params.head_dim / 4u; slice += SLICE) {
     workgroupBarrier();
@@ -111,7 +111,7 @@ fn main(
   for (var row = first_row; row < min(first_row + params.tile_rows, params.rows); row++) {
     bounds = widen(bounds, range_of(row));
   }
-  var mine: Queries;
+  var mine = Queries();
   for (var n = 0u; n < 4u; n++) {
     // Queries that are not there see something too, and are not written.
     let range = range_of(min(row_of(lane / 32u * 4u + n, first_row), params.rows - 1u));
@@ -121,7 +121,7 @@ fn main(
   mine.top = vec4f(LOWEST);
   let columns = params.head_dim / 4u;
   let share = share_of(lane, columns);
-  var acc: array<vec4f, QUERIES>;
+  var acc = array<vec4f, QUERIES>();
   for (var tile = bounds.x & ~63; tile < bounds.y; tile += 64) {
     let scores = multiply(u32(tile), u32(bounds.y), first_row, kv_head, lane);
     mine = weigh_tile(lane, tile, scores, mine);
@@ -129,7 +129,7 @@ fn main(
     let slot = u32(tile) % params.capacity;
     shrink_values(&acc, share);
     for (var j = 0u; j < 64u; j += 4u) {
-      var some_v: array<vec4f, 4>;
+      var some_v = array<vec4f, 4>();
       for (var i = 0u; i < 4u; i++) {
         if u32(tile) + j + i < u32(bounds.y) {
           let row = ring_slot(slot + j + i, params.capacity) * params.kv_heads + kv_head;

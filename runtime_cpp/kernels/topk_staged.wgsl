@@ -31,7 +31,7 @@ fn before(a: vec2u, b: vec2u) -> bool {
 
 @compute @workgroup_size(64)
 fn main(@builtin(local_invocation_index) lane: u32) {
-  var keys: array<vec4u, QUADS>;
+  var keys = array<vec4u, QUADS>();
   var first = vec2u(0u, 0xffffffffu);
   for (var q = 0u; q < QUADS; q++) {
     let place = lane + LANES * q;

@@ -104,7 +104,8 @@ def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], o
             what="the browser run", kill=browser.kill)
     return Record(
         bundle_sha256=bundle_sha256, browser=Browser(name="chromium", version=version), adapter=_adapter(results, options),
-        prompts_sha256=prompts.sha256, runs=[run for result in results for run in _runs(result, prompts)],
+        prompts_sha256=prompts.sha256, routes={result.variant: result.routes for result in results},
+        runs=[run for result in results for run in _runs(result, prompts)],
     )
 
 
@@ -116,7 +117,7 @@ def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, pr
             connected = playwright.chromium.connect_over_cdp(browser.endpoint, timeout=CONNECT_LIMIT_MS)
             context = connected.contexts[0]
             results = [
-                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options.deadline_s, progress)
+                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options, progress)
                 for variant in variants
             ]
             return results, connected.version
@@ -126,7 +127,7 @@ def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, pr
 
 
 def run_variant(context: BrowserContext, server: BundleServer, variant: Variant, prompts: Sequence[Prompt],
-                bundle_sha256: str, deadline_s: float, progress: Callable[[str], None]) -> PageResult:
+                bundle_sha256: str, options: RunOptions, progress: Callable[[str], None]) -> PageResult:
     """One variant in a page of its own. Raises BrowserError."""
     page = context.new_page()
     faults = Faults()
@@ -134,10 +135,10 @@ def run_variant(context: BrowserContext, server: BundleServer, variant: Variant,
     try:
         _open_runner(page, server, faults)
         page.evaluate("request => window.gemma4web.start(request)", {
-            "variant": variant.name, "manifest_sha256": bundle_sha256,
+            "variant": variant.name, "manifest_sha256": bundle_sha256, "route_mask": options.route_mask,
             "prompts": [msgspec.to_builtins(prompt) for prompt in prompts],
         })
-        document = _await_result(page, faults, variant, deadline_s, progress)
+        document = _await_result(page, faults, variant, options.deadline_s, progress)
     except BrowserError as error:
         raise BrowserError(f"{variant.name}: {error.args[0]}", advice=error.advice) from None
     except PlaywrightError as error:

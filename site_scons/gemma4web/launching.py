@@ -22,12 +22,16 @@ DEADLINE_S: Final = 900.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """``deadline_s`` bounds each variant, from opening its page to its result."""
+    """``deadline_s`` bounds each variant, from opening its page to its result.
+
+    ``route_mask``: bits of the kernel routes that may be taken (ops/route.h); 0: those that suit the adapter.
+    """
 
     chromium: Chromium
     gpu: bool = False
     browser_flags: tuple[str, ...] = ()
     deadline_s: float = DEADLINE_S
+    route_mask: int = 0
 
 
 def add_launch_options(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +55,8 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     else:
         raise UsageError(f"{options.browser} is no file", advice="name a Chromium executable with --browser PROGRAM")
     return RunOptions(chromium=chromium, gpu=options.gpu, browser_flags=tuple(options.browser_flag),
-                      deadline_s=getattr(options, "deadline", DEADLINE_S))
+                      deadline_s=getattr(options, "deadline", DEADLINE_S),
+                      route_mask=getattr(options, "routes", 0))
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gemma4web.record import Routes
+
 
 class PageAdapter(msgspec.Struct, frozen=True, kw_only=True):
     """What the runtime's `g4_open` answers; fields that a record does not hold are left out."""
@@ -64,6 +66,7 @@ class PageResult(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     manifest_sha256: str
     adapter: PageAdapter
+    routes: Routes
     load_ms: float
     prompts: list[PagePrompt]
     objects_after_unload: int

@@ -81,12 +81,43 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     profile: Profile | None
 
 
+class RefusedRoute(msgspec.Struct, frozen=True, kw_only=True):
+    route: str
+    reason: str
+
+
+class RouteRange(msgspec.Struct, frozen=True, kw_only=True):
+    """Row counts of a pass, both ends included, and the kernels that they take: a guarded route or "generic"."""
+
+    first: int
+    last: int
+    route: str
+
+
+class RouteSites(msgspec.Struct, frozen=True, kw_only=True):
+    """Ops of one kind that choose alike. ``round``: what a speculative round takes; None without rounds."""
+
+    op: str
+    count: int
+    rows: list[RouteRange]
+    round: str | None = None
+
+
+class Routes(msgspec.Struct, frozen=True, kw_only=True):
+    """``mask``: bits of the routes that were allowed. ``refused``: those that were not taken anywhere, and why."""
+
+    mask: int
+    refused: list[RefusedRoute]
+    sites: list[RouteSites]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema: Literal[1] = SCHEMA
     bundle_sha256: Sha256
     browser: Browser
     adapter: Adapter
     prompts_sha256: Sha256
+    routes: dict[Name, Routes]
     runs: list[Run]
 
 

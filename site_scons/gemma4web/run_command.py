@@ -60,6 +60,9 @@ def add_browser_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bundle", type=Path, default=DEFAULT_BUNDLE, metavar="DIR", help=f"default: {DEFAULT_BUNDLE}")
     parser.add_argument("--prompts", type=Path, required=True,
                         help='JSON list of {"id", "tokens" or "text", "max_new_tokens"}')
+    parser.add_argument("--routes", type=lambda text: int(text, 0), default=0, metavar="MASK",
+                        help="bits of the kernel routes that may be taken (runtime_cpp/src/ops/route.h); default: those that "
+                             "suit the adapter")
     parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help="limit for each variant")
     add_launch_options(parser)
 

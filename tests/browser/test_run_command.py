@@ -52,7 +52,8 @@ def one_variant(chrome: Chrome, bundle: Path, prompts: list[dict[str, Any]] = PR
     try:
         with serving(bundle, handler=handler) as server:
             chrome.call(lambda: run_variant(context.target, server, plain, wanted, sha256_file(bundle / "manifest.json"),
-                                            deadline_s, lambda _: None))
+                                            RunOptions(chromium=Chromium(executable=Path("unused")), deadline_s=deadline_s),
+                                            lambda _: None))
     finally:
         context.close()
 

@@ -106,7 +106,7 @@ async function createFake(options = {}) {
       let plan;
       try { plan = JSON.parse(program); } catch { lastError = 'the program fails verification'; return 0; }
       if (plan.method !== (MTP ? 'k2_round' : 'text_decoder')) { lastError = `the program's method is ${plan.method}`; return 0; }
-      return text(JSON.stringify(plan));
+      return text(JSON.stringify({ routes: { mask: 0, refused: [], sites: [] }, ...plan }));
     },
     _g4_load: (_h, request) => { objects = 9; done(request, {}); return 0; },
     _g4_shard_begin: (_h, index) => { shards.set(index, 0); return 0; },

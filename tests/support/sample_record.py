@@ -28,5 +28,9 @@ def sample_record() -> dict[str, Any]:
         "browser": {"name": "chromium", "version": "156.0.1"},
         "adapter": {"vendor": "google", "architecture": "swiftshader", "software": True,
                     "features": ["timestamp-query"], "limits": {"maxBufferSize": 1073741824}},
+        "routes": {variant: {"mask": 255, "refused": [{"route": "linear_q4_bk64", "reason": "no shader-f16"}], "sites": [
+            {"op": "Linear", "count": 25, "round": "linear_q4_m3" if variant.startswith("mtp") else None, "rows": [
+                {"first": 1, "last": 1, "route": "linear_q4_m1"}, {"first": 2, "last": 512, "route": "generic"}]}]}
+            for variant in ("plain-wall", "plain-profile", "mtp-wall", "mtp-profile")},
         "runs": runs,
     }

@@ -145,12 +145,12 @@ int32_t g4_open(uint32_t handle, uint32_t request) {
   return session == nullptr ? kNoHandle : Report(session->Open(request));
 }
 
-// route_mask 0: the routes that are on by default.
+// route_mask: bits of ops/route.h; 0: the routes that suit the adapter.
 const char* g4_plan(uint32_t handle, const uint8_t* program, uint32_t bytes, uint32_t route_mask) {
   Session* session = Find(handle);
   if (session == nullptr) return nullptr;
   const auto view = Array(program, bytes, "program");
-  return ReportText(view.ok() ? session->MakePlan(*view, route_mask == 0 ? gemma4::ops::kDefaultRoutes : route_mask) : Result<std::string>(view.status()));
+  return ReportText(view.ok() ? session->MakePlan(*view, route_mask) : Result<std::string>(view.status()));
 }
 
 int32_t g4_load(uint32_t handle, uint32_t request) {

@@ -64,8 +64,8 @@ class Session {
   Status Reset(uint32_t request);
   Status Unload(uint32_t request);
 
-  // `route_mask`: the routes that may be taken (ops/route.h).
-  Result<std::string> MakePlan(std::span<const uint8_t> program, uint32_t route_mask = ops::kDefaultRoutes);
+  // `route_mask`: the routes that may be taken (ops/route.h); 0: those that suit the adapter.
+  Result<std::string> MakePlan(std::span<const uint8_t> program, uint32_t route_mask = 0);
   Status BeginShard(uint32_t shard);
   Status WriteShard(uint32_t shard, std::span<const uint8_t> slice);
   Status EndShard(uint32_t shard, std::string_view sha256_hex);

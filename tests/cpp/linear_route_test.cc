@@ -1,0 +1,159 @@
+// Routes of a 4-bit linear op (O6, G1-G5): which way for how many rows, on what device, and that every row count has one.
+#include <algorithm>
+#include <random>
+
+#include "one_op.h"
+#include "ops/linear_routes.h"
+#include "test_limits.h"
+
+namespace gemma4 {
+namespace {
+
+using test::LargeLimits;
+using test::MakeTensor;
+using test::OneOp;
+namespace schema = ops::schema;
+
+constexpr uint32_t kMaxRows = 512;
+
+// A linear op of these sizes whose rows are those of the pass.
+class Linear {
+ public:
+  Linear(uint32_t k, uint32_t n, schema::Dtype dtype = schema::Dtype_Q4)
+      : op_(schema::OpKind_Linear, builder_, schema::CreateLinear(builder_).Union(),
+            {Rows(k), Weight(n, k, dtype)}, {Rows(n)}) {}
+
+  std::string Way(uint32_t rows, const gpu::Limits& limits, uint32_t mask = ops::kAllRoutes) {
+    return op_.Way(limits, mask, {rows, 1}, kMaxRows);
+  }
+  program::RouteTable Table(const gpu::Limits& limits, uint32_t mask) const {
+    return program::RouteTable::Make(op_.graph, limits, mask, kMaxRows, 3);
+  }
+  const std::vector<ops::DispatchSpec>& specs() const { return op_.specs; }
+
+ private:
+  static ops::Tensor Rows(uint32_t width) {
+    ops::Tensor tensor = MakeTensor(schema::Dtype_F32, {kMaxRows, width});
+    tensor.rows = schema::Rows_Pass;
+    return tensor;
+  }
+  static ops::Tensor Weight(uint32_t n, uint32_t k, schema::Dtype dtype) {
+    ops::Tensor tensor = MakeTensor(dtype, {n, k});
+    tensor.storage = schema::Storage_Weight;
+    if (dtype == schema::Dtype_Q4) {
+      tensor.values_bytes = tensor.elements / 2;
+      tensor.scales_bytes = (tensor.elements / 32 * 2 + 3) / 4 * 4;
+    }
+    return tensor;
+  }
+  flatbuffers::FlatBufferBuilder builder_;
+  OneOp op_;
+};
+
+gpu::Limits Gpu(uint32_t subgroup_lanes, bool f16) {
+  gpu::Limits limits = LargeLimits();
+  limits.subgroup_lanes = subgroup_lanes;
+  limits.shader_f16 = f16;
+  return limits;
+}
+
+// O6: chosen at M == 3 only, again after other row counts, and an M = 3 that may not take it names its fallback.
+GEMMA4_TEST(LinearOfThreeRowsHasItsOwnRoute) {
+  Linear linear(1536, 2048);
+  const gpu::Limits limits = Gpu(32, false);
+  for (const uint32_t rows : {1u, 3u, 4u, 3u}) {
+    CHECK_EQ(linear.Way(rows, limits),
+             rows == 1 ? "linear_q4_m1_subgroup" : rows == 3 ? "linear_q4_m3_subgroup" : "linear_q4_tiled");
+  }
+  CHECK_EQ(linear.Way(3, Gpu(1, false)), "linear_q4_m3");
+  CHECK_EQ(linear.Way(3, limits, ops::kRouteLinearM1 | ops::kRouteLinearTiled), "linear_q4_tiled");
+  CHECK_EQ(linear.Way(3, limits, ops::kRouteLinearM1), "generic");
+  Linear dense(1536, 2048, schema::Dtype_F32);
+  for (const uint32_t rows : {1u, 3u, 64u}) CHECK_EQ(dense.Way(rows, limits), "generic");
+}
+
+// R12: one row and three share the threads of a column in the same way, whatever the device.
+GEMMA4_TEST(LinearOfOneRowAndThreeSplitTheirColumnsAlike) {
+  for (const uint32_t subgroup : {1u, 4u, 8u, 32u}) {
+    for (const auto& [k, n] : {std::pair{32u, 5u}, {256u, 1536u}, {1536u, 256u}, {1536u, 6144u}, {6144u, 1536u}}) {
+      Linear linear(k, n);
+      kernels::LinearQ4M1Params one;
+      kernels::LinearQ4M3Params three;
+      linear.Way(1, Gpu(subgroup, false));
+      std::memcpy(&one, linear.specs()[0].params.data(), sizeof(one));
+      const uint64_t groups = linear.specs()[0].groups;
+      linear.Way(3, Gpu(subgroup, false));
+      std::memcpy(&three, linear.specs()[0].params.data(), sizeof(three));
+      CHECK_EQ(one.lanes, three.lanes);
+      CHECK_EQ(one.subgroup, three.subgroup);
+      CHECK_EQ(groups, linear.specs()[0].groups);
+      CHECK(one.lanes >= 4 && one.lanes <= 128 && (one.lanes & (one.lanes - 1)) == 0);
+      CHECK(one.subgroup <= one.lanes && one.subgroup <= subgroup);
+    }
+  }
+}
+
+// G1-G3: exact shapes, exact row counts, f16 and enough of everything; else the generic tiles.
+GEMMA4_TEST(LinearBk64IsForItsShapesAndRowsOnly) {
+  Linear linear(1536, 6144);
+  const gpu::Limits limits = Gpu(32, true);
+  const uint32_t mask = ops::kDefaultRoutes | ops::kRouteLinearBk64;
+  const std::pair<uint32_t, std::string> turns[] = {
+      {512, "linear_q4_bk64"}, {511, "linear_q4_steel"}, {512, "linear_q4_bk64"}, {1, "linear_q4_m1_subgroup"},
+      {508, "linear_q4_bk64"}, {128, "linear_q4_bk64"},  {129, "linear_q4_steel"}, {127, "linear_q4_steel"}};
+  for (const auto& [rows, way] : turns) CHECK_EQ(linear.Way(rows, limits, mask), way);
+  CHECK_EQ(linear.Way(512, Gpu(32, false), mask), "linear_q4_steel");
+  CHECK_EQ(linear.Way(512, limits, ops::kDefaultRoutes), "linear_q4_steel");
+  gpu::Limits small = limits;
+  small.max_workgroup_storage_bytes = 16384 - 16;
+  CHECK_EQ(linear.Way(512, small, mask), "linear_q4_tiled");
+  Linear other(1536, 6080);
+  CHECK_EQ(other.Way(512, limits, mask), "linear_q4_steel");
+  for (const auto& [k, n] : {std::pair{2048u, 8192u}, {8192u, 2048u}, {2048u, 2048u}}) {
+    CHECK(ops::IsBk64Shape(k, n, 64));
+    CHECK(!ops::IsBk64Shape(k, n, 32));
+  }
+}
+
+// G5: the ranges of every op cover all row counts once, and are what each single row count is told.
+GEMMA4_TEST(LinearRangesCoverEveryRowCountOnce) {
+  std::mt19937 random(20261130);
+  for (int turn = 0; turn < 24; ++turn) {
+    Linear linear(32 * (1 + random() % 96), 1 + random() % 4096);
+    const gpu::Limits limits = Gpu(random() % 2 == 0 ? 1 : 32, random() % 2 == 0);
+    const uint32_t mask = random();
+    const program::RouteTable table = linear.Table(limits, mask);
+    uint32_t next = 1;
+    for (const auto& range : table.RangesOf(0)) {
+      CHECK_EQ(range.first, next);
+      CHECK(range.last >= range.first);
+      if (range.route != nullptr) CHECK((mask & range.route->bit) != 0);
+      next = range.last + 1;
+    }
+    CHECK_EQ(next, kMaxRows + 1);
+    // Any sequence of row counts: each is told the way of its own range, whatever came before.
+    for (int step = 0; step < 64; ++step) {
+      const uint32_t rows = 1 + random() % kMaxRows;
+      const auto& ranges = table.RangesOf(0);
+      const auto mine = std::find_if(ranges.begin(), ranges.end(), [&](const auto& range) { return rows <= range.last; });
+      CHECK(table.Of(0, {rows, 1}) == mine->route);
+    }
+  }
+}
+
+// Few tiles run k in parts through scratch; many do not.
+GEMMA4_TEST(LinearTilesRunInPartsWhereTheyAreFew) {
+  Linear narrow(6144, 1536);
+  CHECK_EQ(narrow.Way(128, Gpu(32, false)), "linear_q4_steel");
+  CHECK_EQ(narrow.specs().size(), size_t{2});
+  CHECK_EQ(narrow.specs()[0].scratch[0], uint64_t{4} * 8 * 128 * 1536);
+  Linear wide(1536, 6144);
+  CHECK_EQ(wide.Way(512, Gpu(32, false)), "linear_q4_steel");
+  CHECK_EQ(wide.specs().size(), size_t{1});
+  gpu::Limits small = Gpu(32, false);
+  small.max_storage_binding_bytes = uint64_t{4} * 8 * 128 * 1536 - 4;
+  CHECK_EQ(narrow.Way(128, small), "linear_q4_tiled");
+}
+
+}  // namespace
+}  // namespace gemma4
