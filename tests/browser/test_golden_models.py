@@ -31,6 +31,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.emcc]
 TOLERANCE: Final = 1e-3
 STEPS: Final = 8
 MODELS: Final = ("tiny-rand", "tiny-mix")
+ALL_ROUTES: Final = -1
+NO_ROUTE: Final = 1 << 30
+"""A bit of the mask that no route has."""
 Bundles = Callable[..., Path]
 
 
@@ -140,6 +143,23 @@ def test_logits_equal_the_reference(loaded: tuple[str, str, str, ModelPage], ent
     assert worst(passes, wanted) <= TOLERANCE
     if variant.startswith("mtp"):
         assert [tuple(item.drafts) for item in passes[-STEPS:]] == drafts
+
+
+@pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
+@pytest.mark.parametrize("route_mask", [ALL_ROUTES, NO_ROUTE], ids=["every route", "generic kernels"])
+def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, variant: str, route_mask: int) -> None:
+    """G5, R12: with every route that this device has and with none, the golden's tokens, rounds and counters."""
+    wanted = golden("tiny-rand", "q4")[2]
+    with opened(chrome, bundles("tiny-rand", "q4"), variant, route_mask=route_mask) as page:
+        taken = {item["route"] for site in page.opened["routes"]["sites"] for item in site["rows"]}
+        found = page.generate(wanted["prompt"], len(wanted["plain"]))
+    if route_mask == ALL_ROUTES:
+        assert taken >= {"linear_q4_m1_subgroup", "linear_q4_tiled", "attention_decode_split", "attention_streaming"}
+    else:
+        assert taken == {"generic"}
+    assert found["tokens"] == wanted["plain"]
+    if variant.startswith("mtp"):
+        assert found["rounds"] == wanted["rounds_clean"]
 
 
 def test_q4_is_not_f32(loaded: tuple[str, str, str, ModelPage]) -> None:

@@ -29,11 +29,11 @@ const read = async (client) => {
     return btoa(text);
 };
 """
-_OPEN = """async ({ variant }) => {
+_OPEN = """async ({ variant, routeMask }) => {
     window.faults = [];
     window.client = gemma4web.client({ onFault: (error) => window.faults.push(error.message),
                                        onEnded: (error) => window.faults.push(error.message) });
-    return client.open({ baseUrl: gemma4web.baseUrl, variant });
+    return client.open({ baseUrl: gemma4web.baseUrl, variant, routeMask });
 }"""
 _GENERATE = """async ({ ids, count }) => {
     const batches = [];
@@ -113,9 +113,9 @@ def bundle_with(bundle: Path, model: Path, target: Path) -> Path:
 
 
 @contextmanager
-def opened(chrome: Chrome, bundle: Path, variant: str) -> Iterator[ModelPage]:
+def opened(chrome: Chrome, bundle: Path, variant: str, *, route_mask: int = 0) -> Iterator[ModelPage]:
     """Loads a variant of a bundle in a page of its own and gives it back at the end."""
     with served_page(chrome, bundle, "run.html") as page:
         page.wait_for_function("() => window.gemma4web !== undefined")
-        yield ModelPage(page, page.evaluate(_OPEN, {"variant": variant}))
+        yield ModelPage(page, page.evaluate(_OPEN, {"variant": variant, "routeMask": route_mask}))
         page.evaluate("() => client.close()")
