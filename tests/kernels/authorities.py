@@ -1,4 +1,4 @@
-"""What TopK and Scatter must give, bit for bit: slow, in plain Python on the floats' bits, sharing nothing with the oracle.
+"""What TopK, Scatter and a 4-bit linear of three rows must give: slow, in plain Python, sharing nothing with the oracle.
 
 Inputs of the fixed cases come from SHAKE-256, so that they are the same on every machine and with every numpy. The SHA-256
 of what they give is committed in ``authority_digests.json``; ``python tests/kernels/authorities.py`` prints it anew.
@@ -7,6 +7,7 @@ of what they give is committed in ``authority_digests.json``; ``python tests/ker
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +69,27 @@ def scatter_unique(template: Array, index: Array, source: Array) -> Array:
     return scatter(template, index, source)
 
 
+def linear_q4_m3(x: Array, values: Array, scales: Array, group: int) -> Array:
+    """f32[3, k], u8[n, k/2], f16 or f32 [n, k/group] -> float64[3, n] = sum of x * (code - 8) * scale, rounded once.
+
+    A product of two f32 and a 4-bit code has at most 52 bits, so every term is exact.
+    """
+    if x.dtype != np.float32 or x.ndim != 2 or x.shape[0] != 3:
+        raise KernelError(f"linear x is {x.dtype} {list(x.shape)}, wanted float32 [3, k]")
+    k = x.shape[1]
+    if isinstance(group, bool) or group not in (32, 64, 128) or k < group or k % group:
+        raise KernelError(f"linear k is {k} with groups of {group!r}, wanted a multiple of 32, 64 or 128")
+    if values.dtype != np.uint8 or values.ndim != 2 or values.shape[0] < 1 or values.shape[1] != k // 2:
+        raise KernelError(f"linear values are {values.dtype} {list(values.shape)}, wanted uint8 [n, {k // 2}]")
+    if scales.dtype not in (np.float16, np.float32) or scales.shape != (values.shape[0], k // group):
+        raise KernelError(f"linear scales are {scales.dtype} {list(scales.shape)}, wanted float16 or float32 "
+                          f"[{values.shape[0]}, {k // group}]")
+    rows, factors = x.astype(float).tolist(), scales.astype(float).tolist()
+    codes = [[code - 8 for byte in row for code in (byte & 15, byte >> 4)] for row in values.tolist()]
+    return np.array([[math.fsum(row[i] * codes[o][i] * factors[o][i // group] for i in range(k))
+                      for o in range(len(codes))] for row in rows])
+
+
 def _words(label: str, count: int) -> npt.NDArray[np.uint32]:
     return np.frombuffer(hashlib.shake_256(label.encode()).digest(4 * count), "<u4").astype(np.uint32)
 
@@ -105,6 +127,16 @@ def writes(kind: str) -> tuple[Array, Array, Array]:
     return template, index.reshape(1, -1), source
 
 
+def product(kind: str) -> tuple[Array, Array, Array, int]:
+    """x f32[3, 384], values u8[37, 192], scales and group of the linear cases; activations of very different sizes."""
+    group = {"f16": 32, "f32": 64, "wide": 128}[kind]
+    x = _floats(f"linear {kind}", 3 * 384).reshape(3, 384)
+    values = _words(f"linear {kind} values", 37 * 48).view(np.uint8).reshape(37, 192)
+    codes = _words(f"linear {kind} scales", 37 * 384 // group).reshape(37, 384 // group)
+    scales = ((codes % 2039).astype(np.float32) - 1019) / 4096
+    return x, values, scales.astype(np.float16 if kind == "f16" else np.float32), group
+
+
 def _digest(arrays: Iterable[Array]) -> str:
     return hashlib.sha256(b"".join(array.astype(array.dtype.newbyteorder("<")).tobytes() for array in arrays)).hexdigest()
 
@@ -114,6 +146,7 @@ FIXED: Final[dict[str, Callable[[], tuple[Array, ...]]]] = {
        for kind in ("random", "ties", "odd") for k in (1, 32, 2048)},
     **{f"scatter {kind}": (lambda kind=kind: (scatter(*writes(kind)),))
        for kind in ("duplicates", "range", "unique")},
+    **{f"linear_q4_m3 {kind}": (lambda kind=kind: (linear_q4_m3(*product(kind)),)) for kind in ("f16", "f32", "wide")},
     "scatter_unique unique": lambda: (scatter_unique(*writes("unique")),),
 }
 """What the digests are of, by name."""

@@ -1,14 +1,16 @@
-"""The authorities of TopK and Scatter: pinned, strict, equal to the oracle and to every kernel (V3, V4, O1 to O3)."""
+"""The authorities of TopK, Scatter and M=3 Q4: pinned, strict, equal to oracle and kernels (V3, V4, O1 to O3, O6)."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import authorities
 import numpy as np
 import pytest
+from cases_linear_routes import Weight, linear_route_case
 from kernel_case import Case, Expected, run_case
 from tests.support.gpu_page import GpuPage
 
@@ -105,6 +107,44 @@ def test_malformed_scatter(template: Any, index: Any, source: Any, message: str)
 def test_unique_scatter_of_duplicates_is_refused() -> None:
     with pytest.raises(KernelError, match="twice"):
         authorities.scatter_unique(*authorities.writes("duplicates"))
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32", "wide"])
+def test_the_oracle_agrees_on_the_product(kind: str) -> None:
+    x, values, scales, group = authorities.product(kind)
+    dense = ops.unpack_q4(values, scales, group=group)
+    size = ops.linear(np.abs(x), np.abs(dense))
+    assert np.all(np.abs(ops.linear(x, dense) - authorities.linear_q4_m3(x, values, scales, group)) <= 1e-13 * size)
+
+
+_V = np.zeros((5, 32), np.uint8)
+_F = np.zeros((5, 2), np.float32)
+_R = np.zeros((3, 64), np.float32)
+
+
+@pytest.mark.parametrize(("x", "values", "scales", "group", "message"), [
+    (_R.astype(np.float64), _V, _F, 32, "x is float64"), (_R[:2], _V, _F, 32, r"x is float32 \[2, 64\]"),
+    (_R[:, :48], _V, _F, 32, "k is 48"), (_R, _V, _F, 16, "groups of 16"), (_R, _V, _F, 128, "k is 64"),
+    (_R, _V.astype(np.int8), _F, 32, "values are int8"), (_R, _V[:, :31], _F, 32, r"values are uint8 \[5, 31\]"),
+    (_R, _V, _F.astype(np.float64), 32, "scales are float64"), (_R, _V, _F[:, :1], 32, r"scales are float32 \[5, 1\]"),
+    (_R, _V, _F[:4], 32, r"scales are float32 \[4, 2\]"),
+])
+def test_malformed_product(x: Any, values: Any, scales: Any, group: Any, message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        authorities.linear_q4_m3(x, values, scales, group)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kernel", ["linear_q4_m3", "linear_q4_m3_subgroup"])
+@pytest.mark.parametrize("kind", ["f16", "f32", "wide"])
+def test_the_product_kernels_equal_the_authority(gpu_page: GpuPage, kernel: str, kind: str) -> None:
+    """O6: three rows, raw f32 scales too."""
+    x, values, scales, group = authorities.product(kind)
+    weight = Weight(values=values, scales=scales, bias=None, group=group)
+    made = linear_route_case(kernel, x, weight, lanes=16, subgroup=4 if kernel.endswith("subgroup") else 1)
+    wanted = authorities.linear_q4_m3(x, values, scales, group)
+    out = made.outputs["out"]
+    assert run_case(gpu_page, replace(made, outputs={"out": replace(out, values=wanted)})) == []
 
 
 @pytest.mark.browser
