@@ -42,10 +42,9 @@ struct Route {
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
 // Activations are rounded to f16 only where somebody asks for it.
 inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64};
-// A software adapter pays for every instruction and barrier and gains nothing from tiles: measured on SwiftShader, the
-// generic linear kernel is two to five times faster there than any guarded one, the one-stage argmax 1.6 times.
-inline constexpr uint32_t kSoftwareRoutes =
-    kDefaultRoutes & ~uint32_t{kRouteLinearM1 | kRouteLinearM1Subgroup | kRouteLinearM3 | kRouteLinearM3Subgroup |
-                               kRouteLinearTiled | kRouteLinearSteel | kRouteArgmaxParts};
+// A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
+// SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
+// context ten times.
+inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
 
 }  // namespace gemma4::ops
