@@ -146,13 +146,38 @@ GEMMA4_TEST(LinearTilesRunInPartsWhereTheyAreFew) {
   Linear narrow(6144, 1536);
   CHECK_EQ(narrow.Way(128, Gpu(32, false)), "linear_q4_steel");
   CHECK_EQ(narrow.specs().size(), size_t{2});
-  CHECK_EQ(narrow.specs()[0].scratch[0], uint64_t{4} * 8 * 128 * 1536);
+  kernels::LinearQ4SteelParams params;
+  std::memcpy(&params, narrow.specs()[0].params.data(), sizeof(params));
+  CHECK_EQ(params.splits, 8u);
   Linear wide(1536, 6144);
   CHECK_EQ(wide.Way(512, Gpu(32, false)), "linear_q4_steel");
   CHECK_EQ(wide.specs().size(), size_t{1});
   gpu::Limits small = Gpu(32, false);
-  small.max_storage_binding_bytes = uint64_t{4} * 8 * 128 * 1536 - 4;
+  small.max_storage_binding_bytes = uint64_t{4} * 400 * 64 * 64 - 4;
   CHECK_EQ(narrow.Way(128, small), "linear_q4_tiled");
+}
+
+// Fewer rows run in more parts: what is planned for a range's last row count has to do for every other one.
+GEMMA4_TEST(LinearScratchOfTheMostRowsIsEnoughForAll) {
+  const gpu::Limits limits = Gpu(32, true);
+  for (const auto& [k, n] : {std::pair{1536u, 6144u}, {6144u, 1536u}, {1536u, 12288u}, {640u, 640u}, {12288u, 1536u}}) {
+    Linear linear(k, n);
+    for (const auto& range : linear.Table(limits, ops::kAllRoutes).RangesOf(0)) {
+      linear.Way(range.last, limits);
+      const uint64_t planned = linear.specs()[0].scratch[0];
+      for (uint32_t rows = range.first; rows <= range.last; ++rows) {
+        linear.Way(rows, limits);
+        for (const ops::DispatchSpec& spec : linear.specs()) {
+          CHECK(spec.scratch[0] <= planned);
+          CHECK(std::ranges::find(range.route->kernels, spec.kernel) != range.route->kernels.end());
+          if (spec.kernel != &kernels::kSumParts) continue;
+          kernels::SumPartsParams sum;
+          std::memcpy(&sum, spec.params.data(), sizeof(sum));
+          CHECK(uint64_t{4} * sum.splits * sum.count <= planned);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

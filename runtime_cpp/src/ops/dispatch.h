@@ -43,7 +43,9 @@ struct DispatchSpec {
   std::array<uint8_t, kMaxParamsBytes> params{};
   uint32_t params_bytes = 0;  // a multiple of 16
   uint64_t groups = 0;        // before folding
-  ScratchBytes scratch{};     // what it needs of each scratch buffer that it binds
+  // What it needs of each scratch buffer that it binds. Of more rows on the same route never less: memory is planned for
+  // the most rows of each.
+  ScratchBytes scratch{};
 };
 
 template <typename Params>

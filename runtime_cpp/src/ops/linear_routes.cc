@@ -15,13 +15,15 @@ struct Shape {
   uint32_t rows = 0;
   uint32_t k = 0;
   uint32_t n = 0;
+  uint64_t max_rows = 0;  // of any pass
 };
 
 // rows 0: not a 4-bit weight
 Shape ShapeOf(const Site& site, const PassRows& pass) {
   const Tensor& weight = site.in(1);
   if (weight.dtype != schema::Dtype_Q4) return {};
-  return {RowsIn(MatrixRows(site.in(0)), pass), weight.dims[1], weight.dims[0]};
+  const RowCount rows = MatrixRows(site.in(0));
+  return {RowsIn(rows, pass), weight.dims[1], weight.dims[0], rows.max};
 }
 
 std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
@@ -75,21 +77,25 @@ uint64_t TilesOf(const Shape& shape, uint32_t tile_rows) {
 
 // Parts of k: a power of two, so that about 400 workgroups run at once where there are fewer tiles (measured on an NVIDIA
 // H200), and none is shorter than four steps. Depends on the shape alone.
+constexpr uint64_t kEnoughGroups = 400;
+constexpr uint32_t kMostSplits = 8;
+
 uint32_t SplitsOf(const Shape& shape, uint32_t tile_rows) {
-  constexpr uint64_t kEnoughGroups = 400;
   const uint64_t tiles = TilesOf(shape, tile_rows);
   uint32_t splits = 1;
-  while (splits < 8 && tiles * splits * 2 <= kEnoughGroups && shape.k / kBlockK / (splits * 2) >= 4) splits *= 2;
+  while (splits < kMostSplits && tiles * splits * 2 <= kEnoughGroups && shape.k / kBlockK / (splits * 2) >= 4) splits *= 2;
   return splits;
 }
 
-uint64_t PartsBytes(const Shape& shape, uint32_t splits) {
-  return splits == 1 ? 0 : uint64_t{4} * splits * shape.rows * shape.n;
+// What the parts of any number of rows take at most, so that it is the same for all of a route's row counts: fewer rows
+// may run in more parts. There are at most kEnoughGroups tiles where there is more than one part.
+uint64_t PartsBytes(const Shape& shape, uint32_t tile_rows) {
+  return uint64_t{4} * std::min(kEnoughGroups * tile_rows * kTileColumns, kMostSplits * shape.max_rows * shape.n);
 }
 
 template <uint32_t kTileRows>
 bool FitsTiles(const Shape& shape, const gpu::Limits& limits) {
-  return PartsBytes(shape, SplitsOf(shape, kTileRows)) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+  return PartsBytes(shape, kTileRows) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
 }
 
 template <typename Params>
@@ -106,13 +112,13 @@ void RecordTiles(const kernels::Kernel& kernel, uint32_t tile_rows, const Site& 
   const bool whole = params.splits == 1;
   out.push_back(MakeDispatch(kernel, Bindings(site, whole ? site.Out(0) : parts), params,
                              TilesOf(shape, tile_rows) * params.splits));
+  out.back().scratch[0] = PartsBytes(shape, tile_rows);
   if (whole) return;
-  out.back().scratch[0] = PartsBytes(shape, params.splits);
   const uint64_t count = uint64_t{shape.rows} * shape.n;
   const kernels::SumPartsParams sum{.count = static_cast<uint32_t>(count), .n = shape.n, .splits = params.splits};
   out.push_back(MakeDispatch(kernels::kSumParts, {parts, BindingRef{}, site.Out(0)}, sum,
                              ElementGroups(kernels::kSumParts, count)));
-  out.back().scratch[0] = PartsBytes(shape, params.splits);
+  out.back().scratch[0] = PartsBytes(shape, tile_rows);
 }
 
 // Small tiles waste less on few rows, large ones read the weights less often.

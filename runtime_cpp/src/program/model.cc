@@ -66,11 +66,8 @@ Result<std::unique_ptr<Model>> Model::Create(gpu::Context& context, Plan plan) {
 }
 
 void Model::CompilePipelines(gpu::StatusCallback done) {
-  std::vector<const kernels::Kernel*> kernels;
-  for (const ops::DispatchSpec& spec : BuildEveryWay(plan_)) kernels.push_back(spec.kernel);
+  std::vector<const kernels::Kernel*> kernels = KernelsOf(plan_);
   kernels.push_back(CommitSpec(1).kernel);
-  std::sort(kernels.begin(), kernels.end());
-  kernels.erase(std::unique(kernels.begin(), kernels.end()), kernels.end());
   pipelines_.Build(kernels, std::move(done));
 }
 

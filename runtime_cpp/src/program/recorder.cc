@@ -1,5 +1,7 @@
 #include "program/recorder.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "ops/registry.h"
 #include "program/contracts.h"
@@ -70,7 +72,7 @@ std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops
 std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan) {
   std::vector<ops::DispatchSpec> specs;
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
-    // A way needs most at its range's last row count.
+    // Scratch memory never shrinks with the row count of one way (ops/dispatch.h).
     for (const RouteTable::Range& range : plan.routes.RangesOf(i)) RecordOp(plan, i, range.route, {range.last, 1}, specs);
   }
   if (plan.header.mtp()) {
@@ -78,6 +80,20 @@ std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan) {
     specs.insert(specs.end(), round.begin(), round.end());
   }
   return specs;
+}
+
+std::vector<const kernels::Kernel*> KernelsOf(const Plan& plan) {
+  std::vector<const kernels::Kernel*> found;
+  for (const ops::DispatchSpec& spec : BuildEveryWay(plan)) found.push_back(spec.kernel);
+  const auto add = [&](const ops::Route* route) {
+    if (route != nullptr) found.insert(found.end(), route->kernels.begin(), route->kernels.end());
+  };
+  for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
+    for (const RouteTable::Range& range : plan.routes.RangesOf(i)) add(range.route);
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 ops::ScratchBytes ScratchOf(const Plan& plan) {

@@ -17,8 +17,12 @@ namespace gemma4::program {
 // that the plan's routes give it.
 std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops::PassRows& rows);
 
-// One dispatch list for every way that any pass of the plan may take: what pipelines and scratch memory are needed.
+// One dispatch list for every way that any pass of the plan may take, each with its most rows.
 std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan);
+
+// Every kernel that any pass may dispatch, once. A route may need one for some of its row counts only, so all of a route's
+// are in it.
+std::vector<const kernels::Kernel*> KernelsOf(const Plan& plan);
 
 // The most that any dispatch needs of each scratch buffer.
 ops::ScratchBytes ScratchOf(const Plan& plan);

@@ -15,12 +15,12 @@ from typing import Final
 
 from gemma4web.errors import KernelError
 from gemma4web.kernels.expand import Kernel
+from gemma4web.kernels.parse import constant_value
 
 GROUP_LIMIT: Final = 65535
 """Workgroups in one dimension of a dispatch, on a device with default limits."""
 
 _RULE = re.compile(r"(?:.*: )?(?P<formula>.+) groups|one group")
-_SUFFIX = re.compile(r"\b(\d+)[iu]\b")  # of WGSL's whole numbers
 _OPERATORS: Final[dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }
@@ -35,8 +35,8 @@ def group_count(kernel: Kernel, params: Mapping[str, int | float]) -> int:
         return 1
     names = {**kernel.constants, **{name: str(value) for name, value in params.items()}}
     try:
-        found = _value(rule["formula"], names)
-    except (SyntaxError, KeyError, ValueError, ZeroDivisionError) as error:
+        found = _value(ast.parse(rule["formula"], mode="eval").body, names)
+    except (SyntaxError, ValueError, ZeroDivisionError) as error:
         raise KernelError(f"{kernel.path}: the formula of `//! dispatch: {kernel.header.dispatch}` has no value: "
                           f"{error}") from None
     if found.denominator != 1 or found < 0:
@@ -44,20 +44,17 @@ def group_count(kernel: Kernel, params: Mapping[str, int | float]) -> int:
     return int(found)
 
 
-def _value(formula: str, names: Mapping[str, str]) -> Fraction:
-    return _node_value(ast.parse(_SUFFIX.sub(r"\1", formula), mode="eval").body, names)
-
-
-def _node_value(node: ast.expr, names: Mapping[str, str]) -> Fraction:
+def _value(node: ast.expr, names: Mapping[str, str]) -> Fraction:
+    """Exact, unlike the constants that it names: those divide as WGSL's whole numbers do."""
     match node:
         case ast.Constant(value=int(number)):
             return Fraction(number)
         case ast.Name(id=name):
-            return _value(names[name], names)
+            return Fraction(constant_value(name, names))
         case ast.BinOp(left=left, op=kind, right=right) if type(kind) in _OPERATORS:
-            return _OPERATORS[type(kind)](_node_value(left, names), _node_value(right, names))
+            return _OPERATORS[type(kind)](_value(left, names), _value(right, names))
         case ast.Call(func=ast.Name(id="ceil"), args=[inner], keywords=[]):
-            return Fraction(math.ceil(_node_value(inner, names)))
+            return Fraction(math.ceil(_value(inner, names)))
         case _:
             raise ValueError(f"`{ast.unparse(node)}` is not allowed in it")
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -371,12 +372,15 @@ def _type_layout(type_name: str, constants: dict[str, str]) -> tuple[int, int]:
     if array := re.fullmatch(r"array<(.+),([^,<>]+)>", type_name):
         size, alignment = _type_layout(array.group(1), constants)
         stride = -(-size // alignment) * alignment
-        return stride * _constant(array.group(2), constants, ()), alignment
+        return stride * constant_value(array.group(2), constants, ()), alignment
     raise ValueError(f"type {type_name!r} is not a scalar, vector, atomic or sized array")
 
 
-def _constant(expression: str, constants: dict[str, str], outer: tuple[str, ...]) -> int:
-    """Value of an integer expression of literals, module constants, + - * / and parentheses."""
+def constant_value(expression: str, constants: Mapping[str, str], outer: tuple[str, ...] = ()) -> int:
+    """Value of an integer expression of literals, module constants, + - * / and parentheses. Raises ValueError.
+
+    ``outer``: constants whose values are being computed, for which this one is needed.
+    """
     plain = re.sub(r"\b(\d+)[ui]\b", r"\1", expression.strip())
 
     def value(node: ast.expr) -> int:
@@ -384,7 +388,7 @@ def _constant(expression: str, constants: dict[str, str], outer: tuple[str, ...]
             case ast.Constant(value=int(number)):
                 return number
             case ast.Name(id=name) if name in constants and name not in outer:
-                return _constant(constants[name], constants, (*outer, name))
+                return constant_value(constants[name], constants, (*outer, name))
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=right):
                 a, b = value(left), value(right)
                 if isinstance(op, ast.Add):

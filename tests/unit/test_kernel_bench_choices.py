@@ -1,0 +1,38 @@
+"""bench-kernels dispatches as the runtime does: its choices have the runtime's numbers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gemma4web.kernel_bench import choices
+
+OPS = Path(__file__).resolve().parents[2] / "runtime_cpp/src/ops"
+
+
+def number(file: str, name: str) -> int:
+    found = re.findall(rf"constexpr uint(?:32|64)_t {name} = (\d+);", "".join((OPS / part).read_text() for part in file.split()))
+    assert len(found) == 1, f"{name} in {file}: {found}"
+    return int(found[0])
+
+
+@pytest.mark.parametrize(("file", "name", "mine"), [
+    ("linear_routes.cc", "kBlockK", choices._BLOCK_K), ("linear_routes.cc", "kTileColumns", choices._TILE_COLUMNS),
+    ("linear_routes.cc", "kEnoughGroups", choices._ENOUGH_GROUPS), ("linear_routes.cc", "kMostSplits", choices._MOST_SPLITS),
+    ("attention_routes.cc attention_routes.h", "kChunk", choices._CHUNK),
+    ("attention_routes.cc attention_routes.h", "kMaxSplits", choices._MOST_ATTENTION_SPLITS),
+])
+def test_numbers_are_the_runtimes(file: str, name: str, mine: int) -> None:
+    assert number(file, name) == mine
+
+
+def test_lanes_are_the_runtimes() -> None:
+    """The function is short enough to be compared as text."""
+    text = " ".join((OPS / "linear_routes.cc").read_text().split())
+    assert ("if (limits.subgroup_lanes == 4) return 4; if (shape.n >= 65536) return 16; "
+            "return shape.n >= 4096 || shape.k < 1024 ? 32 : 128;") in text
+    assert [choices.lanes_of(k=k, n=n, subgroup_min=32) for k, n in (
+        (1536, 65536), (1536, 65535), (1536, 4096), (1536, 4095), (1023, 8), (1024, 8))] == [16, 32, 32, 128, 32, 128]
+    assert choices.lanes_of(k=1536, n=65536, subgroup_min=4) == 4
