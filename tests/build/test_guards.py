@@ -15,7 +15,7 @@ from gemma4web.variants import VARIANTS
 
 PACKAGE = CHECKOUT / "site_scons/gemma4web"
 ORDER = ("errors", "files", "process", "variants", "pins", "toolchain", "kernels", "program", "export", "oracle",
-         "manifest", "receipts", "compile", "closure", "link", "verification", "staging", "serve", "chromium", "page_result", "record", "summary", "report",
+         "manifest", "receipts", "compile", "closure", "link", "verification", "staging", "serve", "chromium", "record", "page_result", "summary", "report",
          "launching", "kernel_bench", "browser", "run_command", "preflight", "bench", "__main__", "__init__")
 """A module imports only what stands before it; a package counts as one."""
 
