@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -161,8 +159,7 @@ def test_symlinked_page_file_is_refused(built: Project) -> None:
 def test_interrupt_while_staging_keeps_a_whole_bundle(built: Project) -> None:
     """X17 for the build's own folder: SIGINT leaves the old bundle or the new one, never a mixture or debris."""
     built.path("web/large.bin").write_bytes(os.urandom(1 << 20) * 64)
-    process = subprocess.Popen([sys.executable, "-m", "SCons"], cwd=built.root, stdin=subprocess.DEVNULL,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = built.start()
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("staging build/bundle"):
@@ -172,9 +169,7 @@ def test_interrupt_while_staging_keeps_a_whole_bundle(built: Project) -> None:
     process.wait(timeout=60)
     process.stdout.close()
     assert [path.name for path in built.path("build").iterdir() if path.name.startswith(".bundle")] == []
-    verify = subprocess.run([sys.executable, "-m", "SCons", "verify"], cwd=built.root, capture_output=True, text=True,
-                            timeout=60, check=False)
-    assert verify.returncode == 0, verify.stdout + verify.stderr
+    assert built.scons("verify").code == 0
 
 
 def test_killed_staging_is_cleared_by_the_next(built: Project) -> None:

@@ -5,17 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 from tiny_project import Project
-
-
-def start(project: Project, *words: str) -> subprocess.Popen[str]:
-    """SCons as a terminal starts it: in a process group of its own, which Ctrl-C reaches as a whole."""
-    return subprocess.Popen([sys.executable, "-m", "SCons", *words], cwd=project.root, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
 def ctrl_c(process: subprocess.Popen[str]) -> str:
@@ -41,7 +34,7 @@ def test_pytest_is_named_and_keeps_its_exit_code(built: Project) -> None:
 
 
 def test_ctrl_c_ends_serving_quietly(built: Project) -> None:
-    process = start(built, "serve", "PORT=8421")
+    process = built.start("serve", "PORT=8421")
     assert process.stdout is not None
     lines = iter(process.stdout.readline, "")
     assert any(line.startswith("stand-in serve") for line in lines)
@@ -59,7 +52,7 @@ def test_nothing_is_served_after_a_failure(built: Project) -> None:
 def test_ctrl_c_while_compiling_says_so_and_no_more(built: Project) -> None:
     """X17: no CompileError with the whole command line; what was interrupted is made by the next build."""
     built.edit("runtime_cpp/src/base/number.cc", "int number()", "#wait\nint number()")
-    process = start(built)
+    process = built.start()
     deadline = time.monotonic() + 30
     while "waiting" not in built.calls() and time.monotonic() < deadline:
         time.sleep(0.05)

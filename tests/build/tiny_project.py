@@ -77,13 +77,23 @@ class Project:
 
     root: Path
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a person's shell would hand over: without what a build that runs these tests has set, its lock first."""
+        return {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+
     def scons(self, *words: str, expect: int | None = 0) -> Result:
-        environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
         finished = subprocess.run(
-            [sys.executable, "-m", "SCons", *words], cwd=self.root, env=environment, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "SCons", *words], cwd=self.root, env=self.environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT_S, check=False)
         assert expect is None or finished.returncode == expect, finished.stdout
         return Result(code=finished.returncode, out=finished.stdout)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """SCons as a terminal starts it: in a process group of its own, which Ctrl-C reaches as a whole."""
+        return subprocess.Popen([sys.executable, "-m", "SCons", *words], cwd=self.root, env=self.environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                start_new_session=True)
 
     def calls(self) -> list[str]:
         """What the tools were asked to do since the last look."""
