@@ -87,6 +87,12 @@ const LibraryWebGpuPort = {
       'dual-source-blending', 'subgroups', 'texture-formats-tier1', 'texture-formats-tier2', 'primitive-index',
       'texture-component-swizzle',
     ],
+    /** WGPUWGSLLanguageFeatureName to the browser's name. */
+    languageFeatureNames: [
+      , 'readonly_and_readwrite_storage_textures', 'packed_4x8_integer_dot_product', 'unrestricted_pointer_parameters',
+      'pointer_composite_access', 'uniform_buffer_standard_layout', 'subgroup_id', 'texture_and_sampler_let',
+      'subgroup_uniformity',
+    ],
     /** In the order of kLimits in adapter.cc. */
     limitNames: [
       'maxTextureDimension1D', 'maxTextureDimension2D', 'maxTextureDimension3D', 'maxTextureArrayLayers',
@@ -180,6 +186,11 @@ const LibraryWebGpuPort = {
         'WebGPU is missing (no navigator.gpu): it needs a browser with WebGPU and a page from https or localhost'];
     }, (error) => [4, 0, webgpuPort.messageOf(error)]);
   },
+
+  wgpuInstanceHasWGSLLanguageFeature__deps: ['$webgpuPort'],
+  wgpuInstanceHasWGSLLanguageFeature__sig: 'ipi',
+  wgpuInstanceHasWGSLLanguageFeature: (instance, feature) =>
+    +(navigator['gpu']?.['wgslLanguageFeatures']?.has(webgpuPort.languageFeatureNames[feature] ?? '') ?? false),
 
   webgpu_port_adapter_info__deps: ['$webgpuPort'],
   webgpu_port_adapter_info__sig: 'ppp',

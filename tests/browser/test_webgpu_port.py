@@ -125,6 +125,7 @@ def test_adapter_limits_and_features_equal_the_browsers(answers: Callable[[str, 
         assert seen.pop(name) == browser[name], name
     for name in ("timestamp-query", "shader-f16", "subgroups"):
         assert seen.pop(name) == (name in browser["features"]), name
+    assert seen.pop("packed_4x8_integer_dot_product") == browser["packedDot"]
     assert len(seen) > 10
     assert {name: browser["limits"][name] for name in seen} == seen
 

@@ -125,6 +125,8 @@ extern "C" {
 WGPUInstance wgpuCreateInstance(const WGPUInstanceDescriptor*) { return Make<WGPUInstanceImpl>(); }
 void wgpuInstanceRelease(WGPUInstance instance) { Drop(instance); }
 
+WGPUBool wgpuInstanceHasWGSLLanguageFeature(WGPUInstance, WGPUWGSLLanguageFeatureName) { return 0; }
+
 WGPUFuture wgpuInstanceRequestAdapter(WGPUInstance, const WGPURequestAdapterOptions*, WGPURequestAdapterCallbackInfo info) {
   return Later([info] {
     info.callback(WGPURequestAdapterStatus_Success, Make<WGPUAdapterImpl>(), {}, info.userdata1, info.userdata2);

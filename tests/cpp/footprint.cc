@@ -41,6 +41,15 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::LinearQ4Params>(spec);
     return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), Mul(p.rows, p.n)};
   }
+  if (name == "to_digits") {
+    const auto p = Read<kernels::ToDigitsParams>(spec);
+    return {Mul(p.rows, Mul(p.units, 32)), Mul(p.rows, Mul(p.units, 24)), Mul(p.rows, p.units)};
+  }
+  if (name.starts_with("linear_q4_dp4a")) {
+    const auto p = Read<kernels::LinearQ4Dp4aParams>(spec);
+    const uint64_t rows = name.find("_m3") != name.npos ? 3 : 1;
+    return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(rows, p.n)};
+  }
   if (name.starts_with("linear_q4_m")) {
     const auto p = Read<kernels::LinearQ4M1Params>(spec);
     const uint64_t rows = name[11] - '0';
@@ -79,6 +88,11 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
   if (name == "cache_write") {
     const auto p = Read<kernels::CacheWriteParams>(spec);
     return {Mul(p.rows, p.width), p.rows, Mul(p.capacity, p.width)};
+  }
+  if (name == "cache_write_pair") {
+    const auto p = Read<kernels::CacheWritePairParams>(spec);
+    const uint64_t all = Mul(p.rows, p.width), cache = Mul(p.capacity, p.width);
+    return {all, all, p.rows, cache, cache};
   }
   if (name == "attention") {
     const auto p = Read<kernels::AttentionParams>(spec);

@@ -54,6 +54,7 @@ gpu::Limits Gpu(uint32_t subgroup_lanes, bool f16) {
   gpu::Limits limits = LargeLimits();
   limits.subgroup_lanes = subgroup_lanes;
   limits.shader_f16 = f16;
+  limits.packed_dot = true;
   return limits;
 }
 
@@ -91,6 +92,37 @@ GEMMA4_TEST(LinearOfOneRowAndThreeSplitTheirColumnsAlike) {
       CHECK(one.subgroup <= one.lanes && one.subgroup <= subgroup);
     }
   }
+}
+
+// Wide weights go over digits of x, which takes a language feature and hardware that has it.
+GEMMA4_TEST(LinearOfAWideWeightGoesOverDigits) {
+  Linear head(1536, 32768);
+  gpu::Limits limits = Gpu(32, false);
+  const auto way = [&](uint32_t rows, uint32_t mask) { return head.Way(rows, limits, mask); };
+  CHECK_EQ(way(1, ops::kDefaultRoutes), "linear_q4_dp4a_subgroup");
+  CHECK_EQ(head.specs().size(), size_t{2});
+  CHECK_EQ(head.specs()[1].groups, uint64_t{32768 / 4 / 16});
+  CHECK_EQ(way(3, ops::kDefaultRoutes), "linear_q4_dp4a_m3_subgroup");
+  CHECK_EQ(head.specs()[1].scratch[0], uint64_t{3 * 1536 / 32 * 96});
+  CHECK_EQ(head.specs()[1].scratch[1], uint64_t{3 * 1536 / 32 * 4});
+  CHECK_EQ(way(4, ops::kDefaultRoutes), "linear_q4_tiled");
+  CHECK_EQ(way(1, ops::kDefaultRoutes & ~ops::kDotRoutes), "linear_q4_m1_subgroup");
+  limits.packed_dot = false;
+  CHECK_EQ(way(3, ops::kDefaultRoutes), "linear_q4_m3_subgroup");
+  limits = Gpu(1, false);
+  CHECK_EQ(way(1, ops::kDefaultRoutes), "linear_q4_dp4a");
+  CHECK_EQ(way(3, ops::kDefaultRoutes), "linear_q4_dp4a_m3");
+  Linear narrow(1536, 32767);
+  CHECK_EQ(narrow.Way(1, limits, ops::kDefaultRoutes), "linear_q4_m1");
+}
+
+GEMMA4_TEST(RoutesSuitTheAdapter) {
+  gpu::AdapterInfo adapter;
+  CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes);
+  adapter.vendor = "apple";
+  CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes & ~ops::kDotRoutes);
+  adapter.software = true;
+  CHECK_EQ(ops::RoutesFor(adapter), ops::kSoftwareRoutes);
 }
 
 // G1-G3: exact shapes, exact row counts, f16 and enough of everything; else the generic tiles.

@@ -6,6 +6,8 @@ no visible position uses.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from cases_linear import f32
 from kernel_case import POISON, Array, Case, Expected, Rng, case
@@ -144,10 +146,25 @@ def cache_case(rng: Rng, rows: int, heads: int, head_dim: int, capacity: int, fi
                 params={"rows": rows, "width": heads * head_dim, "capacity": capacity})
 
 
+def pair_case(rng: Rng, made: Case) -> Case:
+    """A case of cache_write for both caches: values other than the keys."""
+    before = made.outputs["cache"].before
+    assert before is not None
+    other_before, other_x = f32(rng, *before.shape), f32(rng, *made.inputs["x"].shape)
+    where = made.inputs["positions"]
+    other = Expected(values=ops.cache_write(other_x[where >= 0], where[where >= 0], other_before), before=other_before)
+    return replace(made, kernel="cache_write_pair", outputs={"key_cache": made.outputs["cache"], "value_cache": other},
+                   inputs={"keys": made.inputs["x"], "values": other_x, "positions": where})
+
+
 def add_cache(rows: int, heads: int, head_dim: int, capacity: int, first: int) -> None:
     @case(f"cache_write: {rows} rows of {heads} x {head_dim} at {first} into a ring of {capacity}")
     def build(rng: Rng) -> Case:
         return cache_case(rng, rows, heads, head_dim, capacity, first)
+
+    @case(f"cache_write_pair: {rows} rows of {heads} x {head_dim} at {first} into a ring of {capacity}")
+    def build_pair(rng: Rng) -> Case:
+        return pair_case(rng, cache_case(rng, rows, heads, head_dim, capacity, first))
 
 
 for shape in ((1, 1, 1, 1, 0), (3, 2, 37, 11, 9), (7, 3, 31, 7, 100003), (19, 1, 64, 26, 33), (3, 1, 256, 514, 512)):
@@ -160,3 +177,8 @@ def cache_negative(rng: Rng) -> Case:
     x = np.concatenate([made.inputs["x"], f32(rng, 1, 33)])
     return Case(kernel="cache_write", outputs=made.outputs, params={**made.params, "rows": 3},
                 inputs={"x": x, "positions": np.array([1, 2, -1], np.int32)})
+
+
+@case("cache_write_pair: a row with a negative position writes nothing")
+def cache_pair_negative(rng: Rng) -> Case:
+    return pair_case(rng, cache_negative(rng))

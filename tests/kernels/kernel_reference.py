@@ -117,3 +117,32 @@ def attention_of_partials(values: Array, stats: Array) -> npt.NDArray[np.float64
     sums = (weight * np.nan_to_num(stats[..., 1])).sum(axis=-1)
     total = (weight[..., None] * np.nan_to_num(values)).sum(axis=-2)
     return np.asarray(total / np.where(sums == 0.0, 1.0, sums)[..., None]).reshape(values.shape[0], -1)
+
+
+def to_digits(x: Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
+    """x f32[M, 32 U] -> digits u32[M, 6, U, 4] and powers f32[M, U], with x = (a + 256 b + 65536 c) * 16 * power.
+
+    A unit's largest number lies in 2^21..2^22 as an integer. Per 8 columns there are words of the even and of the odd ones: vectors 0, 2, 3, 5
+    have digits a and b of the four groups of 8, vectors 1 and 4 have c of two groups each. A unit that is not finite has power NaN
+    and digits 0.
+    """
+    rows, units = x.shape[0], x.shape[1] // 32
+    by_unit = x.astype(np.float64).reshape(rows, units, 32)
+    most = np.abs(by_unit).max(axis=2)
+    finite = np.isfinite(most)
+    exponent = np.where(most > 0, np.clip(np.frexp(np.where(finite, most, 1.0))[1] + 126, 64, 254), 64)
+    whole = np.where(finite[..., None], by_unit, 0.0) * 2.0 ** (148.0 - exponent)[..., None]
+    number = np.rint(whole).astype(np.int64)
+    a = (number + 128) % 256 - 128
+    rest = (number - a) // 256
+    b = (rest + 128) % 256 - 128
+    digits = np.stack([a, b, (rest - b) // 256])
+    bytes_ = digits.astype(np.int8).reshape(3, rows, units, 4, 4, 2)
+    even_odd = np.ascontiguousarray(np.moveaxis(bytes_, 5, 0)).view(np.uint32)[..., 0]
+    word = {(digit, eight, parity): even_odd[parity, digit, :, :, eight]
+            for digit in range(3) for eight in range(4) for parity in range(2)}
+    low = [np.stack([word[0, e, 0], word[0, e, 1], word[1, e, 0], word[1, e, 1]], axis=-1) for e in range(4)]
+    high = [np.stack([word[2, e, 0], word[2, e, 1], word[2, e + 1, 0], word[2, e + 1, 1]], axis=-1) for e in (0, 2)]
+    vectors = np.stack([low[0], high[0], low[1], low[2], high[1], low[3]], axis=1)
+    powers = np.where(finite, 2.0 ** (exponent - 152.0), np.nan).astype(np.float32)
+    return vectors, powers

@@ -8,6 +8,7 @@ import cases_attention
 import cases_attention_ways
 import cases_index
 import cases_linear
+import cases_linear_dp4a
 import cases_linear_routes
 import cases_norm
 import cases_round
@@ -38,7 +39,7 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_routes, cases_norm,
+CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_dp4a, cases_linear_routes, cases_norm,
                 cases_round, cases_staged)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases_linear import f32
+from cases_linear_dp4a import over_digits
 from cases_linear_routes import Weight, linear_route_case, random_weight
 from kernel_case import SEED, Array, Case, dispatch
 from tests.support.gpu_page import GpuPage
@@ -24,15 +25,16 @@ def output(page: GpuPage, made: Case) -> Array:
 
 
 def few(kernel: str, x: Array, weight: Weight, lanes: int, subgroup: int) -> Case:
-    return linear_route_case(kernel, x, weight, lanes=lanes, subgroup=subgroup)
+    made = linear_route_case(kernel, x, weight, lanes=lanes, subgroup=subgroup)
+    return over_digits(made) if "dp4a" in kernel else made
 
 
 @pytest.mark.parametrize(("k", "n", "lanes"), SHAPES)
-@pytest.mark.parametrize("kernel", ["linear_q4_m1", "linear_q4_m3"])
+@pytest.mark.parametrize("kernel", ["linear_q4_m1", "linear_q4_m3", "linear_q4_dp4a", "linear_q4_dp4a_m3"])
 def test_every_subgroup_size_gives_the_same_bits(gpu_page: GpuPage, kernel: str, k: int, n: int, lanes: int) -> None:
     """P17: without subgroups, with this adapter's own size, and with every smaller one emulated on it."""
     rng = np.random.default_rng([SEED, k, lanes])
-    x, weight = f32(rng, 1 if kernel.endswith("m1") else 3, k), random_weight(rng, n, k)
+    x, weight = f32(rng, 3 if kernel.endswith("m3") else 1, k), random_weight(rng, n, k)
     wanted = output(gpu_page, few(kernel, x, weight, lanes, 1)).tobytes()
     for subgroup in (1, 2, 4):
         found = output(gpu_page, few(f"{kernel}_subgroup", x, weight, lanes, subgroup))
@@ -40,13 +42,14 @@ def test_every_subgroup_size_gives_the_same_bits(gpu_page: GpuPage, kernel: str,
 
 
 @pytest.mark.parametrize(("k", "n", "lanes"), SHAPES)
-def test_three_rows_have_the_bits_of_each_alone(gpu_page: GpuPage, k: int, n: int, lanes: int) -> None:
+@pytest.mark.parametrize(("one", "three"), [("linear_q4_m1", "linear_q4_m3"), ("linear_q4_dp4a", "linear_q4_dp4a_m3")])
+def test_three_rows_have_the_bits_of_each_alone(gpu_page: GpuPage, one: str, three: str, k: int, n: int, lanes: int) -> None:
     """R12, P33: a round's rows are those of a step."""
     rng = np.random.default_rng([SEED, n, lanes])
     x, weight = f32(rng, 3, k), random_weight(rng, n, k)
-    together = output(gpu_page, few("linear_q4_m3", x, weight, lanes, 1)).reshape(3, n)
+    together = output(gpu_page, few(three, x, weight, lanes, 1)).reshape(3, n)
     for row in range(3):
-        alone = output(gpu_page, few("linear_q4_m1", x[row:row + 1], weight, lanes, 1))
+        alone = output(gpu_page, few(one, x[row:row + 1], weight, lanes, 1))
         assert alone.tobytes() == together[row].tobytes(), f"row {row}, seed {SEED}"
 
 

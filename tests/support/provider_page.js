@@ -69,7 +69,7 @@ async function describe() {
   const {vendor, architecture, subgroupMinSize} = adapter.info;
   return {
     vendor, architecture, subgroupMinSize, cpu: +(adapter.info.isFallbackAdapter ?? false), features: [...adapter.features],
-    limits,
+    packedDot: +navigator.gpu.wgslLanguageFeatures.has('packed_4x8_integer_dot_product'), limits,
   };
 }
 

@@ -421,7 +421,10 @@ void StartDescribe(Bench* bench) {
                      std::to_string(wgpuAdapterHasFeature(bench->adapter, WGPUFeatureName_TimestampQuery)) +
                      ",\"shader-f16\":" +
                      std::to_string(wgpuAdapterHasFeature(bench->adapter, WGPUFeatureName_ShaderF16)) +
-                     ",\"subgroups\":" + std::to_string(wgpuAdapterHasFeature(bench->adapter, WGPUFeatureName_Subgroups));
+                     ",\"subgroups\":" + std::to_string(wgpuAdapterHasFeature(bench->adapter, WGPUFeatureName_Subgroups)) +
+                     ",\"packed_4x8_integer_dot_product\":" +
+                     std::to_string(wgpuInstanceHasWGSLLanguageFeature(
+                         bench->instance, WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct));
   const auto add = [&json](const char* name, double of_adapter, double of_device) {
     json += ",\"" + std::string(name) + "\":[" + Number(of_adapter) + "," + Number(of_device) + "]";
   };

@@ -21,6 +21,7 @@ def number(file: str, name: str) -> int:
 @pytest.mark.parametrize(("file", "name", "mine"), [
     ("linear_routes.cc", "kBlockK", choices._BLOCK_K), ("linear_routes.cc", "kTileColumns", choices._TILE_COLUMNS),
     ("linear_routes.cc", "kEnoughGroups", choices._ENOUGH_GROUPS), ("linear_routes.cc", "kMostSplits", choices._MOST_SPLITS),
+    ("linear_routes.cc", "kDp4aColumns", choices.DP4A_COLUMNS), ("linear_routes.cc", "kDp4aLanes", choices.DP4A_LANES),
     ("attention_routes.cc attention_routes.h", "kChunk", choices._CHUNK),
     ("attention_routes.cc attention_routes.h", "kMaxSplits", choices._MOST_ATTENTION_SPLITS),
 ])

@@ -196,7 +196,7 @@ Result<std::string> Session::MakePlan(std::span<const uint8_t> program, uint32_t
   if (stage_ != Stage::kPlanned) GEMMA4_RETURN_IF_ERROR(CheckStage(Stage::kOpen, "plan"));
   plan_.reset();
   stage_ = Stage::kOpen;
-  if (route_mask == 0) route_mask = context_->adapter().software ? ops::kSoftwareRoutes : ops::kDefaultRoutes;
+  if (route_mask == 0) route_mask = ops::RoutesFor(context_->adapter());
   GEMMA4_ASSIGN_OR_RETURN(program::Plan plan, program::Model::MakePlan(program, kMethod, context_->limits(),
                                                                        route_mask));
   std::string json = plan.ToJson();

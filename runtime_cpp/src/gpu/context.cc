@@ -226,6 +226,8 @@ Status Context::AdoptDevice(WGPUDevice device) {
   for (const NamedFeature& named : kWantedFeatures) {
     if (wgpuDeviceHasFeature(device, named.feature)) adapter_info_.features.emplace_back(named.name);
   }
+  limits_.packed_dot =
+      wgpuInstanceHasWGSLLanguageFeature(instance_.get(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct);
   limits_.shader_f16 = wgpuDeviceHasFeature(device, WGPUFeatureName_ShaderF16);
   if (wgpuDeviceHasFeature(device, WGPUFeatureName_Subgroups)) limits_.subgroup_lanes = subgroup_lanes_;
 #if GEMMA4_PROFILE

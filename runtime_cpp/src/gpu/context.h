@@ -43,6 +43,7 @@ struct Limits {
   uint32_t storage_offset_alignment = 256;
   uint32_t subgroup_lanes = 1;  // the fewest that a subgroup of this adapter has; 1: it has no subgroups
   bool shader_f16 = false;
+  bool packed_dot = false;  // WGSL has packed_4x8_integer_dot_product
 };
 
 struct AdapterInfo {

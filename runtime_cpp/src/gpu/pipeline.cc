@@ -49,6 +49,9 @@ Status CheckKernel(const Kernel& kernel, const Limits& limits) {
   if ((kernel.features & kernels::kNeedsShaderF16) != 0 && !limits.shader_f16) {
     return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs shader-f16, which the device does not have"));
   }
+  if ((kernel.features & kernels::kNeedsPackedDot) != 0 && !limits.packed_dot) {
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs packed_4x8_integer_dot_product, which this browser's WGSL does not have"));
+  }
   uint32_t storage = 0;
   for (uint32_t i = 0; i < kernel.binding_count; ++i) storage += kernel.bindings[i] != BindingKind::kUniform ? 1 : 0;
   const uint64_t invocations = uint64_t{kernel.workgroup[0]} * kernel.workgroup[1] * kernel.workgroup[2];

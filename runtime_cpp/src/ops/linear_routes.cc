@@ -71,6 +71,56 @@ void RecordM3Subgroup(const Site& site, const PassRows& pass, const gpu::Limits&
   RecordFew<kernels::LinearQ4M3SubgroupParams>(kernels::kLinearQ4M3Subgroup, site, pass, limits, out);
 }
 
+// A wide weight outweighs the pass that makes digits of x. Measured on an NVIDIA H200: 1.2 times faster with 65536 columns,
+// slower with 16384.
+constexpr uint32_t kDp4aColumns = 32768;
+constexpr uint32_t kDp4aLanes = 8;
+constexpr uint32_t kDp4aUnit = 32;  // columns of x that share a power of two
+
+template <uint32_t kRows>
+bool AcceptsDp4a(const Site& site, const PassRows& pass, const gpu::Limits&) {
+  const Shape shape = ShapeOf(site, pass);
+  return shape.rows == kRows && shape.n >= kDp4aColumns && shape.k % kDp4aUnit == 0;
+}
+
+template <typename Params>
+void RecordDp4a(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
+                std::vector<DispatchSpec>& out) {
+  const Shape shape = ShapeOf(site, pass);
+  const uint32_t units = shape.k / kDp4aUnit;
+  const uint64_t powers_bytes = uint64_t{4} * shape.rows * units;
+  const ScratchBytes scratch = {24 * powers_bytes, powers_bytes};  // three digits of 32 columns are 24 words
+  const BindingRef digits{BindingRef::Kind::kScratch, 0}, powers{BindingRef::Kind::kScratch, 1};
+  const kernels::ToDigitsParams made{.rows = shape.rows, .units = units};
+  out.push_back(MakeDispatch(kernels::kToDigits, {site.In(0), digits, powers}, made,
+                             ElementGroups(kernels::kToDigits, uint64_t{4} * shape.rows * units)));
+  out.back().scratch = scratch;
+  Params params;
+  params.k = shape.k;
+  params.n = shape.n;
+  params.group_shift = kGroupShift;
+  params.lanes = kDp4aLanes;
+  params.subgroup = (kernel.features & kernels::kNeedsSubgroups) != 0 ? std::min(limits.subgroup_lanes, params.lanes) : 1;
+  const uint64_t blocks = (uint64_t{shape.n} + kColumns - 1) / kColumns;
+  const uint64_t blocks_a_group = kernel.workgroup[0] / params.lanes;
+  out.push_back(MakeDispatch(kernel, {digits, powers, site.In(1), site.InScales(1), BindingRef{}, site.Out(0)}, params,
+                             (blocks + blocks_a_group - 1) / blocks_a_group));
+  out.back().scratch = scratch;
+}
+
+void RecordDp4aM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordDp4a<kernels::LinearQ4Dp4aParams>(kernels::kLinearQ4Dp4a, site, pass, limits, out);
+}
+void RecordDp4aM1Subgroup(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordDp4a<kernels::LinearQ4Dp4aSubgroupParams>(kernels::kLinearQ4Dp4aSubgroup, site, pass, limits, out);
+}
+void RecordDp4aM3(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordDp4a<kernels::LinearQ4Dp4aM3Params>(kernels::kLinearQ4Dp4aM3, site, pass, limits, out);
+}
+void RecordDp4aM3Subgroup(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  RecordDp4a<kernels::LinearQ4Dp4aM3SubgroupParams>(kernels::kLinearQ4Dp4aM3Subgroup, site, pass, limits, out);
+}
+
 uint64_t TilesOf(const Shape& shape, uint32_t tile_rows) {
   return (uint64_t{shape.rows} + tile_rows - 1) / tile_rows * ((uint64_t{shape.n} + kTileColumns - 1) / kTileColumns);
 }
@@ -156,6 +206,10 @@ constexpr const kernels::Kernel* kM1[] = {&kernels::kLinearQ4M1};
 constexpr const kernels::Kernel* kM1Subgroup[] = {&kernels::kLinearQ4M1Subgroup};
 constexpr const kernels::Kernel* kM3[] = {&kernels::kLinearQ4M3};
 constexpr const kernels::Kernel* kM3Subgroup[] = {&kernels::kLinearQ4M3Subgroup};
+constexpr const kernels::Kernel* kDp4a[] = {&kernels::kLinearQ4Dp4a, &kernels::kToDigits};
+constexpr const kernels::Kernel* kDp4aSubgroup[] = {&kernels::kLinearQ4Dp4aSubgroup, &kernels::kToDigits};
+constexpr const kernels::Kernel* kDp4aM3[] = {&kernels::kLinearQ4Dp4aM3, &kernels::kToDigits};
+constexpr const kernels::Kernel* kDp4aM3Subgroup[] = {&kernels::kLinearQ4Dp4aM3Subgroup, &kernels::kToDigits};
 constexpr const kernels::Kernel* kTiled[] = {&kernels::kLinearQ4Tiled, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteel[] = {&kernels::kLinearQ4Steel, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &kernels::kSumParts};
@@ -164,6 +218,10 @@ constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::k
 }  // namespace
 
 constexpr Route kLinearRoutes[] = {
+    {"linear_q4_dp4a_subgroup", kRouteLinearDp4aSubgroup, kDp4aSubgroup, &AcceptsDp4a<1>, &RecordDp4aM1Subgroup},
+    {"linear_q4_dp4a", kRouteLinearDp4a, kDp4a, &AcceptsDp4a<1>, &RecordDp4aM1},
+    {"linear_q4_dp4a_m3_subgroup", kRouteLinearDp4aM3Subgroup, kDp4aM3Subgroup, &AcceptsDp4a<3>, &RecordDp4aM3Subgroup},
+    {"linear_q4_dp4a_m3", kRouteLinearDp4aM3, kDp4aM3, &AcceptsDp4a<3>, &RecordDp4aM3},
     {"linear_q4_m1_subgroup", kRouteLinearM1Subgroup, kM1Subgroup, &AcceptsRows<1>, &RecordM1Subgroup},
     {"linear_q4_m1", kRouteLinearM1, kM1, &AcceptsRows<1>, &RecordM1},
     {"linear_q4_m3_subgroup", kRouteLinearM3Subgroup, kM3Subgroup, &AcceptsRows<3>, &RecordM3Subgroup},

@@ -7,7 +7,7 @@
 
 namespace gemma4::ops {
 
-extern const Route kLinearRoutes[8];
+extern const Route kLinearRoutes[12];
 
 // Shapes that linear_q4_bk64 is accepted for, [k, n] and group: Llama-style projections and those of Gemma 4 E2B (G4).
 bool IsBk64Shape(uint32_t k, uint32_t n, uint32_t group);

@@ -26,6 +26,10 @@ enum RouteBit : uint32_t {
   kRouteTopkStaged = 1u << 8,
   kRouteArgmaxParts = 1u << 9,
   kRouteEmbeddingParts = 1u << 10,
+  kRouteLinearDp4a = 1u << 11,
+  kRouteLinearDp4aSubgroup = 1u << 12,
+  kRouteLinearDp4aM3 = 1u << 13,
+  kRouteLinearDp4aM3Subgroup = 1u << 14,
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
 };
@@ -42,9 +46,18 @@ struct Route {
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
 // Activations are rounded to f16 only where somebody asks for it.
 inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64};
+// Four products an instruction: where the hardware has none, the browser makes each of them out of about twenty.
+inline constexpr uint32_t kDotRoutes =
+    kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
 // SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
 // context ten times.
 inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
+
+// The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
+inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {
+  if (adapter.software) return kSoftwareRoutes;
+  return adapter.vendor == "apple" ? kDefaultRoutes & ~kDotRoutes : kDefaultRoutes;
+}
 
 }  // namespace gemma4::ops

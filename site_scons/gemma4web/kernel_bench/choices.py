@@ -19,6 +19,11 @@ def lanes_of(*, k: int, n: int, subgroup_min: int) -> int:
     return 32 if n >= 4096 or k < 1024 else 128
 
 
+DP4A_COLUMNS = 32768
+"""Columns from which the kernels over digits pay (kDp4aColumns in linear_routes.cc)."""
+DP4A_LANES = 8
+
+
 def splits_of(*, rows: int, k: int, n: int, tile_rows: int) -> int:
     """Parts of k of the tiled kernels (SplitsOf in linear_routes.cc)."""
     tiles, splits = -(-rows // tile_rows) * -(-n // _TILE_COLUMNS), 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gemma4web.kernel_bench.cases import EPSILON
-from gemma4web.kernel_bench.choices import attention_splits, lanes_of, splits_of
+from gemma4web.kernel_bench.choices import DP4A_COLUMNS, DP4A_LANES, attention_splits, lanes_of, splits_of
 from gemma4web.kernel_bench.dispatches import Dispatch, Scratch
 from gemma4web.kernel_bench.rows import Operation, Row
 from gemma4web.kernels import Kernel
@@ -83,6 +83,24 @@ def _few_rows(kernel: str, rows: int, *, subgroups: bool) -> Plan:
     return plan
 
 
+def _dp4a(kernel: str, rows: int, *, subgroups: bool) -> Plan:
+    """linear_q4_dp4a and its forms behind the pass that makes digits of x."""
+    def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+        s = row.sizes
+        if (row.operation is not Operation.LINEAR or s["m"] != rows or s["n"] < DP4A_COLUMNS
+                or (subgroups and facts.subgroup_min < 4)):
+            return None
+        units = s["k"] // 32
+        digits = Scratch(name="digits", size_bytes=96 * rows * units)
+        powers = Scratch(name="powers", size_bytes=4 * rows * units)
+        return [Dispatch(kernel="to_digits", params={"rows": rows, "units": units},
+                         bindings={"digits": digits, "powers": powers}),
+                Dispatch(kernel=kernel, bindings={"digits": digits, "powers": powers}, params={
+                    "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "lanes": DP4A_LANES,
+                    "subgroup": min(facts.subgroup_min, DP4A_LANES) if subgroups else 1})]
+    return plan
+
+
 def _tiles(kernel: str, *, tile_rows: int, least_rows: int) -> Plan:
     """linear_q4_tiled and its larger forms, with the runtime's choice of parts."""
     def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
@@ -122,7 +140,7 @@ def _attention_decode(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
     values = Scratch(name="partial values", size_bytes=4 * heads * splits * dim)
     stats = Scratch(name="partial stats", size_bytes=16 * heads * splits)
     shape = {"rows": 1, "q_heads": heads, "head_dim": dim, "window": 0, "donor": 0, "splits": splits}
-    return [*_cache_writes(row),
+    return [_cache_write_pair(row),
             Dispatch(kernel="attention_decode_split", params={**shape, "kv_heads": 1, "capacity": capacity},
                      bindings={"k": "k_cache", "v": "v_cache", "values": values, "stats": stats}),
             Dispatch(kernel="attention_combine", params=shape, bindings={"values": values, "stats": stats})]
@@ -157,6 +175,12 @@ def _cache_writes(row: Row) -> list[Dispatch]:
             for name in ("k", "v")]
 
 
+def _cache_write_pair(row: Row) -> Dispatch:
+    s = row.sizes
+    return Dispatch(kernel="cache_write_pair", params={"rows": 1, "width": s["head_dim"], "capacity": s["past"] + 1},
+                    bindings={"keys": "k_new", "values": "v_new", "key_cache": "k_cache", "value_cache": "v_cache"})
+
+
 def _attention(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
     if row.operation is not Operation.ATTENTION:
         return None
@@ -173,6 +197,10 @@ CONTENDERS: Final = (
     Contender(name="linear_q4_m1_subgroup", plan=_few_rows("linear_q4_m1_subgroup", 1, subgroups=True)),
     Contender(name="linear_q4_m3", plan=_few_rows("linear_q4_m3", 3, subgroups=False)),
     Contender(name="linear_q4_m3_subgroup", plan=_few_rows("linear_q4_m3_subgroup", 3, subgroups=True)),
+    Contender(name="to_digits + linear_q4_dp4a", plan=_dp4a("linear_q4_dp4a", 1, subgroups=False)),
+    Contender(name="to_digits + linear_q4_dp4a_subgroup", plan=_dp4a("linear_q4_dp4a_subgroup", 1, subgroups=True)),
+    Contender(name="to_digits + linear_q4_dp4a_m3", plan=_dp4a("linear_q4_dp4a_m3", 3, subgroups=False)),
+    Contender(name="to_digits + linear_q4_dp4a_m3_subgroup", plan=_dp4a("linear_q4_dp4a_m3_subgroup", 3, subgroups=True)),
     Contender(name="linear_q4_tiled", plan=_tiles("linear_q4_tiled", tile_rows=32, least_rows=2)),
     Contender(name="linear_q4_steel", plan=_tiles("linear_q4_steel", tile_rows=64, least_rows=33)),
     Contender(name="linear_q4_steel_f16", plan=_tiles("linear_q4_steel_f16", tile_rows=64, least_rows=33), f16=True,
@@ -185,7 +213,7 @@ CONTENDERS: Final = (
     Contender(name="fill + scatter_unique", plan=_scatter_unique),
     Contender(name="rms_norm", plan=_rms_norm),
     Contender(name="cache_write x 2 + attention", plan=_attention),
-    Contender(name="cache_write x 2 + attention_decode_split + attention_combine", plan=_attention_decode),
+    Contender(name="cache_write_pair + attention_decode_split + attention_combine", plan=_attention_decode),
 )
 
 

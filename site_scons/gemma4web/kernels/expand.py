@@ -30,8 +30,11 @@ MAX_WORKGROUP_BYTES: Final = 16384
 MAX_INVOCATIONS: Final = 256
 MAX_STORAGE_BUFFERS: Final = 8
 
-ENABLES: Final = {"shader-f16": "f16", "subgroups": "subgroups"}
-"""WebGPU's name of a device feature -> the WGSL extension that a shader then enables."""
+DIRECTIVES: Final = {
+    "shader-f16": "enable f16;", "subgroups": "enable subgroups;",
+    "packed_4x8_integer_dot_product": "requires packed_4x8_integer_dot_product;",
+}
+"""A feature of the device or of WGSL -> what a shader that needs it begins with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,10 +97,11 @@ def expand(path: Path) -> list[Kernel]:
     source = read_source(path)
     header = parse_header(source)
     parts = _included(source, path.parent)
-    kernels = [_make(source, header, parts, name=path.stem, line=1, features=())]
+    kernels = [_make(source, header, parts, name=path.stem, line=1, features=header.features)]
     for variant in header.variants:
         swapped = _swap_prelude(source, header, variant)
-        kernels.append(_make(swapped, header, parts, name=variant.name, line=variant.line, features=variant.features))
+        kernels.append(_make(swapped, header, parts, name=variant.name, line=variant.line,
+                             features=tuple(sorted({*header.features, *variant.features}))))
     return kernels
 
 
@@ -121,8 +125,8 @@ def _make(source: Source, header: Header, parts: list[Source], *, name: str, lin
           features: tuple[str, ...]) -> Kernel:
     interface = parse_interface(source)
     # On the first line, a comment in the file, so that every other line keeps its number.
-    enables = "".join(f"enable {ENABLES[feature]}; " for feature in features)
-    text = "\n".join([enables + source.code, *(part.code for part in parts)])
+    directives = "".join(f"{DIRECTIVES[feature]} " for feature in features)
+    text = "\n".join([directives + source.code, *(part.code for part in parts)])
     constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
     memory = sum(workgroup_bytes(part, constants) for part in (source, *parts))
     _check_limits(source, interface, memory)

@@ -8,6 +8,7 @@ dispatch    how many workgroups make the whole output
 reference   function of ``gemma4web.oracle.ops`` (or of the kernel tests) that computes the same in float64
 tolerance   largest error against the reference relative to max(1, |reference|), or ``exact``
 include     a file relative to the kernel folder, whose declarations the kernel uses
+requires    ``<feature>, ...``: of the device or of WGSL, which every kernel of this file needs
 variant     ``<name> [requires <feature>, ...]``: a second kernel from this file
 swap        one line of that variant's prelude; the lines replace what stands between ``prelude`` and ``end``
 prelude     (no value) starts the declarations of the default variant
@@ -20,18 +21,19 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, NoReturn
 
 from gemma4web.errors import KernelError
 
-_VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "variant", "swap"})
+_VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "requires", "variant", "swap"})
 _BARE_KEYS: Final = frozenset({"prelude", "end"})
 _SINGLE_KEYS: Final = ("formula", "dispatch", "reference", "tolerance")
 _SCALARS: Final = {"u32", "i32", "f32"}
-_FEATURES: Final = frozenset({"shader-f16", "subgroups"})
+_FEATURES: Final = frozenset({"shader-f16", "subgroups", "packed_4x8_integer_dot_product"})
+"""Of the device by WebGPU's names, of WGSL by its own."""
 
 _ENTRY = re.compile(r"((?:@\w+(?:\s*\([^()]*\))?\s*)*)fn\s+main\s*\(")
 _WORKGROUP_SIZE = re.compile(r"@workgroup_size\s*\(([^()]*)\)")
@@ -109,6 +111,7 @@ class Header:
     tolerance: float
     variants: tuple[VariantHeader, ...]
     prelude_lines: tuple[int, int] | None
+    features: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,6 +198,7 @@ def parse_header(source: Source) -> Header:
     return Header(
         formula=found["formula"], dispatch=found["dispatch"], reference=found["reference"],
         tolerance=_parse_tolerance(source, found["tolerance"]), variants=variants, prelude_lines=prelude,
+        features=tuple(sorted({feature for line in source.values("requires") for feature in _parse_features(source, line)})),
     )
 
 
@@ -220,18 +224,21 @@ def _parse_prelude(source: Source) -> tuple[int, int] | None:
     return marks[0].line, marks[1].line
 
 
+def _parse_features(source: Source, directive: Directive) -> tuple[str, ...]:
+    listed = tuple(sorted(feature.strip() for feature in directive.value.split(",")))
+    if unknown := [feature for feature in listed if feature not in _FEATURES]:
+        source.fail(f"unknown feature {unknown[0]!r}, wanted one of {', '.join(sorted(_FEATURES))}", line=directive.line)
+    return listed
+
+
 def _parse_variants(source: Source) -> tuple[VariantHeader, ...]:
     variants: list[VariantHeader] = []
     for directive in source.directives:
         if directive.key == "variant":
             name, requires, features = directive.value.partition(" requires ")
-            listed = tuple(sorted(feature.strip() for feature in features.split(","))) if requires else ()
-            unknown = [feature for feature in listed if feature not in _FEATURES]
+            listed = _parse_features(source, replace(directive, value=features)) if requires else ()
             if not _NAME.fullmatch(name.strip()):
                 source.fail(f"variant name {name!r} is not lower_snake_case", line=directive.line)
-            if unknown:
-                source.fail(f"unknown feature {unknown[0]!r}, wanted one of {', '.join(sorted(_FEATURES))}",
-                            line=directive.line)
             variants.append(VariantHeader(name=name.strip(), features=listed, prelude=(), line=directive.line))
         elif directive.key == "swap":
             if not variants:

@@ -20,7 +20,9 @@ _CPP_TYPES: Final = {"u32": "uint32_t", "i32": "int32_t", "f32": "float"}
 _CPP_KINDS: Final = {
     BindingKind.READ_ONLY_STORAGE: "kReadOnlyStorage", BindingKind.STORAGE: "kStorage", BindingKind.UNIFORM: "kUniform",
 }
-_CPP_FEATURES: Final = {"subgroups": "kNeedsSubgroups", "shader-f16": "kNeedsShaderF16"}
+_CPP_FEATURES: Final = {
+    "subgroups": "kNeedsSubgroups", "shader-f16": "kNeedsShaderF16", "packed_4x8_integer_dot_product": "kNeedsPackedDot",
+}
 _TOKEN = re.compile(r"[A-Za-z_0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?[fh]?)?|\S")
 
 _PREAMBLE: Final = """\
@@ -34,9 +36,10 @@ namespace gemma4::kernels {
 
 enum class BindingKind : uint8_t { kReadOnlyStorage, kStorage, kUniform };
 
-// Optional features of a device that a kernel needs: the bits of Kernel::features.
+// Optional features of a device, or of its WGSL, that a kernel needs: the bits of Kernel::features.
 inline constexpr uint32_t kNeedsSubgroups = 1;
 inline constexpr uint32_t kNeedsShaderF16 = 2;
+inline constexpr uint32_t kNeedsPackedDot = 4;  // of WGSL: packed_4x8_integer_dot_product
 
 struct Kernel {
   const char* name;

@@ -49,7 +49,7 @@ export async function openDevice({ peer }) {
   if (peer) await loadPeer();
   return {
     vendor: info.vendor, architecture: info.architecture, description: info.description, software: state.software, limits,
-    features: [...device.features].map(String).sort(), hasTimestamps: state.hasTimestamps, quantumNs: state.quantumNs,
+    features: [...device.features, ...navigator.gpu.wgslLanguageFeatures].map(String).sort(), hasTimestamps: state.hasTimestamps, quantumNs: state.quantumNs,
     subgroupMin: /** @type {any} */ (info).subgroupMinSize ?? 0, subgroupMax: /** @type {any} */ (info).subgroupMaxSize ?? 0,
     browserVersion: await browserVersion(), ort: state.ort ? state.ort.env.versions.web ?? state.ort.env.versions.common : '',
   };

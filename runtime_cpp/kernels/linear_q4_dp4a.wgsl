@@ -1,0 +1,120 @@
+//! formula: out[r, o] = bias[o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group], x from its digits
+//! dispatch: lanes threads a block of COLUMNS columns: ceil(ceil(n / COLUMNS) / (THREADS / lanes)) groups
+//! reference: linear
+//! tolerance: 1e-5
+//! include: include/grid.wgsl
+//! include: include/q4_dp4a.wgsl
+//! requires: packed_4x8_integer_dot_product
+//! variant: linear_q4_dp4a_m3
+//! swap: alias Rows = vec3f;
+//! swap: const ROWS = 3u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
+//! variant: linear_q4_dp4a_subgroup requires subgroups
+//! swap: alias Rows = f32;
+//! swap: const ROWS = 1u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+//! variant: linear_q4_dp4a_m3_subgroup requires subgroups
+//! swap: alias Rows = vec3f;
+//! swap: const ROWS = 3u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+
+const THREADS = 128u;
+const COLUMNS = 4u;
+
+struct Params {
+  k: u32,
+  n: u32,
+  // log2(group / 16)
+  group_shift: u32,
+  flags: u32,
+  // Threads that share a column: a power of two from 4 to THREADS.
+  lanes: u32,
+  // Neighbours that subgroup operations reach: a power of two, 1 where there are none.
+  subgroup: u32,
+}
+
+@group(0) @binding(0) var<storage, read> digits: array<vec4u>;
+@group(0) @binding(1) var<storage, read> powers: array<f32>;
+@group(0) @binding(2) var<storage, read> values: array<vec4u>;
+@group(0) @binding(3) var<storage, read> scales: array<u32>;
+@group(0) @binding(4) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(6) var<uniform> params: Params;
+
+//! prelude
+alias Rows = f32;
+const ROWS = 1u;
+fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
+fn row_of(value: Rows, row: u32) -> f32 { return value; }
+fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
+//! end
+
+var<workgroup> handed: array<Rows, 2u * THREADS>;
+
+// What the thread `stride` away holds at the same place.
+fn exchanged(value: Rows, stride: u32, thread: u32, place: u32) -> Rows {
+  if stride < params.subgroup {
+    return shuffled(value, stride);
+  }
+  workgroupBarrier();
+  handed[place * THREADS + thread] = value;
+  workgroupBarrier();
+  return handed[place * THREADS + (thread ^ stride)];
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  let units = params.k / 32u;
+  let block = linear_group(group, groups) * (THREADS / params.lanes) + thread / params.lanes;
+  let lane = thread % params.lanes;
+  let columns = min(vec4u(COLUMNS * block) + vec4u(0u, 1u, 2u, 3u), vec4u(params.n - 1u));
+  let starts = columns * units;
+  var sum_0 = vec4f();
+  var sum_1 = vec4f();
+  var sum_2 = vec4f();
+  for (var unit = lane; unit < units; unit += params.lanes) {
+    let a = values[starts.x + unit];
+    let b = values[starts.y + unit];
+    let c = values[starts.z + unit];
+    let d = values[starts.w + unit];
+    let scale = vec4f(scale_of(columns.x, 2u * unit), scale_of(columns.y, 2u * unit), scale_of(columns.z, 2u * unit),
+                      scale_of(columns.w, 2u * unit));
+    sum_0 = fma(unit_sum(a, b, c, d, 0u, unit), scale, sum_0);
+    if ROWS > 1u {
+      sum_1 = fma(unit_sum(a, b, c, d, 1u, unit), scale, sum_1);
+      sum_2 = fma(unit_sum(a, b, c, d, 2u, unit), scale, sum_2);
+    }
+  }
+  let p = rows_of(sum_0.x, sum_1.x, sum_2.x);
+  let q = rows_of(sum_0.y, sum_1.y, sum_2.y);
+  let r = rows_of(sum_0.z, sum_1.z, sum_2.z);
+  let s = rows_of(sum_0.w, sum_1.w, sum_2.w);
+  // A tree over the lanes, neighbours first. After two steps each lane is left with one column.
+  let odd = (thread & 1u) != 0u;
+  let upper = (thread & 2u) != 0u;
+  var sum = select(p, r, odd) + exchanged(select(r, p, odd), 1u, thread, 0u);
+  let other = select(q, s, odd) + exchanged(select(s, q, odd), 1u, thread, 1u);
+  sum = select(sum, other, upper) + exchanged(select(other, sum, upper), 2u, thread, 0u);
+  for (var reach = 4u; reach < params.lanes; reach *= 2u) {
+    sum += exchanged(sum, reach, thread, 0u);
+  }
+  let column = COLUMNS * block + 2u * (thread & 1u) + ((thread >> 1u) & 1u);
+  if lane < COLUMNS && column < params.n {
+    if (params.flags & HAS_BIAS) != 0u {
+      sum += Rows(bias[column]);
+    }
+    for (var row = 0u; row < ROWS; row++) {
+      out[row * params.n + column] = row_of(sum, row);
+    }
+  }
+}
