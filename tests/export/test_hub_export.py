@@ -144,6 +144,12 @@ def test_a_branch_is_pinned_in_the_receipt_and_told(site: Site, tmp_path: Path, 
     assert json.loads((tmp_path / "model" / "source.json").read_bytes())["inputs"]["target"]["revision"] == commit
 
 
+def test_a_branch_of_both_inputs_is_looked_up_once(site: Site, tmp_path: Path) -> None:
+    """Else a push in between would give a pair that never belonged together."""
+    assert export(story(site, revision="main"), tmp_path / "model") == 0
+    assert len([asked for asked in site.asked if "/revision/" in asked.path]) == 1
+
+
 def test_local_inputs_open_no_socket(tmp_path: Path, site: Site) -> None:
     """Nor is the client imported. The same run by a name ends at the first socket, so the watch would see one."""
     code, _, errors = finished(start(LOCAL["story"], tmp_path / "model", code=NO_SOCKETS))

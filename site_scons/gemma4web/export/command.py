@@ -91,8 +91,10 @@ def _size(count: int) -> str:
 def _show(found: Plan, inputs: dict[Role, Input], out: Path) -> None:
     """A plan for a person, on standard output."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-    table = Table("file", "what", title=f"{found.name}: {found.weights}, context {found.context}; nothing was written",
+    table = Table(title=f"{found.name}: {found.weights}, context {found.context}; nothing was written",
                   title_justify="left")
+    table.add_column("file", overflow="fold")
+    table.add_column("what")
     table.add_column("size", justify="right")
     for role, entry in inputs.items():
         what = f"{role.name.lower()}, " + ("to be fetched" if entry.missing else "here")

@@ -63,11 +63,9 @@ def _fetching(transport: Transport, cache: Path) -> _Find:
 
 
 def _planning(transport: Transport, cache: Path, stack: ExitStack) -> _Find:
-    from gemma4web.export.acquire import pinned
     from gemma4web.export.preview import skeleton
 
     def find(name: HubName) -> Input:
-        name = pinned(name, transport)
         if (found := cached(name, transport.endpoint, cache)) is not None:
             return _held(name, found)
         path, missing = stack.enter_context(skeleton(name, transport))
@@ -90,11 +88,18 @@ def inputs_of(arguments: argparse.Namespace) -> Iterator[dict[Role, Input]]:
     with ExitStack() as stack:
         find = _holding(hub, cache)
         if not arguments.offline and any(isinstance(name, HubName) for name in located.values()):
+            from gemma4web.export.acquire import pinned
             from gemma4web.export.transport import Transport
             from gemma4web.toolchain.progress import default_progress
 
             transport = Transport(hub, token=os.environ.get("HF_TOKEN"), progress=default_progress())
             stack.callback(transport.close)
+            commits: dict[tuple[str, str], str] = {}  # a branch that both inputs name is one commit, whatever happens meanwhile
+            for role, name in located.items():
+                if isinstance(name, HubName):
+                    known = commits.get((name.repo, name.revision))
+                    located[role] = found = replace(name, revision=known) if known else pinned(name, transport)
+                    commits[name.repo, name.revision] = found.revision
             find = _planning(transport, cache, stack) if arguments.dry_run else _fetching(transport, cache)
         yield {role: find(name) if isinstance(name, HubName) else Input(path=name, name=str(name))
                for role, name in located.items()}
