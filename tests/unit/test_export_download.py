@@ -17,12 +17,12 @@ import pytest
 from fake_tools import Lines
 from hub_site import Fault, Handler, Site, breaks_after, drips, redirects, sends, sends_chunks, status
 
-from gemma4web.errors import DiskFullError, FetchError, Gemma4WebError
+from gemma4web.errors import DiskFullError, FetchError, Gemma4WebError, UsageError
 from gemma4web.export.acquisition import FileRecord
 from gemma4web.export.download import download, partial_of
 from gemma4web.export.hub import HubFile, list_files
 from gemma4web.export.hub_name import HubName
-from gemma4web.export.transport import Patience, Transport
+from gemma4web.export.transport import Patience, Transport, token_of
 
 REPO, BIG, SMALL = "owner/model", "model.safetensors", "config.json"
 DATA = random.Random(5).randbytes(3_000_000)
@@ -292,7 +292,7 @@ def test_a_pointer_that_the_listing_takes_for_the_file(site: Site, tmp_path: Pat
 
 def test_compressed_bytes_are_refused(site: Site, case: Case) -> None:
     site.fault(BIG, sends(DATA, {"Content-Encoding": "gzip"}))
-    assert "proxy" in case.refused("comes as gzip, wanted the bytes as they are")
+    assert "proxy" in case.refused("comes in the encoding 'gzip', wanted the bytes as they are")
     assert {asked.headers["accept-encoding"] for asked in site.asked} == {"identity"}
 
 
@@ -359,7 +359,7 @@ def test_a_circle_of_redirects(site: Site, case: Case) -> None:
         case.run(HubFile(path="loop.json", bytes=1, sha256=None, git_sha1=None))
 
 
-@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/y", "http://[::1", "javascript:x"])
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/y", "http://[::1", "javascript:x", "http://\xe4\xff/"])
 def test_redirects_out_of_http(site: Site, tmp_path: Path, target: str) -> None:
     site.fault(SMALL, redirects(target))
     Case(site, tmp_path, SMALL).refused("redirects to an address that is none of http")
@@ -374,6 +374,31 @@ def test_the_token_stays_with_the_hub(site: Site, tmp_path: Path, monkeypatch: p
     Case(site, folder, token="good").run()
     for server, wanted in (("hub", {"Bearer good"}), ("store", {None})):
         assert {asked.headers.get("authorization") for asked in site.asked if asked.server == server} == wanted
+
+
+@pytest.mark.parametrize("code", [503, 418])
+def test_a_server_cannot_write_to_the_terminal(site: Site, case: Case, code: int) -> None:
+    """Control characters in its status line or in an address."""
+    def fault(handler: Handler, data: bytes) -> None:
+        handler.wfile.write(b"HTTP/1.1 %d \x1b[2Jmine\r\nContent-Length: 0\r\n\r\n" % code)
+
+    site.fault(BIG, fault, fault, redirects("http://user:word@127.0.0.1\x1b[2J:9/"))
+    with pytest.raises(FetchError) as caught:
+        case.run()
+    shown = "\n".join([str(caught.value), *case.progress.lines])
+    assert "\x1b" not in shown and "mine" not in shown and "word" not in shown
+
+
+@pytest.mark.parametrize(("text", "token"), [(None, None), ("", None), (" \n", None), ("hf_abc\n", "hf_abc")])
+def test_tokens(text: str | None, token: str | None) -> None:
+    assert token_of(text) == token
+
+
+@pytest.mark.parametrize("text", ["hf_a\nb", "hf a", "hf_ä", "hf_\0"])
+def test_what_is_no_token_is_not_sent(text: str) -> None:
+    with pytest.raises(UsageError, match="HF_TOKEN holds a character") as caught:
+        token_of(text)
+    assert text not in str(caught.value)
 
 
 def _fills_up(monkeypatch: pytest.MonkeyPatch, code: int, after: int) -> None:

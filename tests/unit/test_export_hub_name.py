@@ -49,7 +49,7 @@ def test_faulty_names_come_with_the_spelling(text: str, complaint: str) -> None:
     assert "commit" in caught.value.advice or "owner/name@revision" in caught.value.advice
 
 
-@pytest.mark.parametrize("path", ["", "/etc/passwd", "..", "../x", "a/../x", "a//b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "C:x",
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "..", "../x", "a/../x", "a//b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "a\x1b[2Jb", "a\x9bb", "C:x",
                                   "a/" + "x" * 201, "\ud800"])
 def test_paths_that_no_folder_of_ours_holds(path: str) -> None:
     assert path_fault(path)

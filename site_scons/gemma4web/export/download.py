@@ -154,7 +154,7 @@ def _check_beginning(answer: requests.Response, head: bytes, file: HubFile) -> N
                                 "name that folder")
     announced = answer.headers.get("Content-Length")
     if answer.status_code == 200 and announced is not None and announced != str(file.bytes):
-        raise FetchError(f"{file.path} comes with {announced} bytes, the hub lists {file.bytes}", advice=NO_HUB)
+        raise FetchError(f"{file.path} comes with {announced if announced.isdecimal() else repr(announced)} bytes, the hub lists {file.bytes}", advice=NO_HUB)
 
 
 def _blocks(transport: Transport, answer: requests.Response, file: HubFile, *, whole: bool) -> Iterator[bytes]:
@@ -197,8 +197,8 @@ def _transfer(transport: Transport, name: HubName, file: HubFile, partial: _Part
             raise TransientError("the rest of it is not to be had, only all of it")
         if not resumed and answer.status_code != 200:
             raise refuse(transport, answer, name, f"{file.path} in {name.repo}")
-        if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise FetchError(f"{file.path} comes as {answer.headers['Content-Encoding']}, wanted the bytes as they are",
+        if (encoding := answer.headers.get("Content-Encoding", "identity")).lower() != "identity":
+            raise FetchError(f"{file.path} comes in the encoding {encoding!r}, wanted the bytes as they are",
                              advice="a proxy compresses what passes: tell it not to, or name another hub with HF_ENDPOINT")
         if not resumed:
             start_over()

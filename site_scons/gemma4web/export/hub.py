@@ -16,7 +16,7 @@ import requests
 
 from gemma4web.errors import CheckpointError, FetchError
 from gemma4web.export.hub_name import HubName, path_fault
-from gemma4web.export.transport import NETWORK, Transport
+from gemma4web.export.transport import NETWORK, Transport, shown_status
 
 _MAX_ANSWER_BYTES: Final = 32 << 20
 _MAX_PAGES: Final = 200
@@ -52,7 +52,7 @@ def refuse(transport: Transport, answer: requests.Response, name: HubName, what:
                    "RevisionNotFound": f"no revision {name.revision} of {name.repo}"}.get(code, f"no {what}")
         return FetchError(f"{transport.host} has {missing}",
                           advice=f"look it up at {page}; a private repository needs a token in HF_TOKEN")
-    return FetchError(f"{transport.host} answered {status} {answer.reason} for {what}", advice=NO_HUB)
+    return FetchError(f"{transport.host} answered {shown_status(answer)} for {what}", advice=NO_HUB)
 
 
 def refuse_page(answer: requests.Response, head: bytes, what: str) -> None:
@@ -70,12 +70,12 @@ def _document(transport: Transport, url: str, name: HubName, what: str) -> tuple
         with transport.open(url) as answer:
             if answer.status_code != 200:
                 raise refuse(transport, answer, name, what)
-            data = b""
+            data = bytearray()
             for block in transport.blocks(answer, 1 << 16):
                 data += block
                 if len(data) > _MAX_ANSWER_BYTES:
                     raise FetchError(f"{transport.host} sends more than {_MAX_ANSWER_BYTES >> 20} MiB for {what}", advice=NO_HUB)
-            refuse_page(answer, data[:512], what)
+            refuse_page(answer, bytes(data[:512]), what)
             try:
                 return json.loads(data), answer.links.get("next", {}).get("url")
             except (ValueError, RecursionError):
@@ -96,7 +96,7 @@ def resolve_commit(transport: Transport, name: HubName) -> str:
 def _file(entry: Any, host: str) -> HubFile | None:
     """One entry of a listing; None for a folder. Raises FetchError when it cannot be what the hub says."""
     if not isinstance(entry, dict) or not isinstance(path := entry.get("path"), str):
-        raise FetchError(f"{host} lists something that is no file: {str(entry)[:100]}", advice=NO_HUB)
+        raise FetchError(f"{host} lists something that is no file: {entry!r:.100}", advice=NO_HUB)
     if fault := path_fault(path):
         raise FetchError(f"{host} lists the path {path!r}, which {fault}",
                          advice="do not use this repository: its names would leave the folder that they are put in")

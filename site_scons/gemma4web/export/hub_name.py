@@ -60,7 +60,7 @@ def path_fault(path: str) -> str | None:
     """Why a repository's path may not name a file below a folder of ours, or None when it may."""
     if not path or path.startswith("/") or re.match(r"[A-Za-z]:", path):
         return "is empty or absolute"
-    if found := re.search(r"[\x00-\x1f\x7f\\]", path):
+    if found := re.search(r"[\x00-\x1f\x7f-\x9f\\]", path):
         return f"holds the character {found[0]!r}"
     if any(segment in ("", ".", "..") for segment in path.split("/")):
         return "holds an empty segment, `.` or `..`"

@@ -89,10 +89,10 @@ def inputs_of(arguments: argparse.Namespace) -> Iterator[dict[Role, Input]]:
         find = _holding(hub, cache)
         if not arguments.offline and any(isinstance(name, HubName) for name in located.values()):
             from gemma4web.export.acquire import pinned
-            from gemma4web.export.transport import Transport
+            from gemma4web.export.transport import Transport, token_of
             from gemma4web.toolchain.progress import default_progress
 
-            transport = Transport(hub, token=os.environ.get("HF_TOKEN"), progress=default_progress())
+            transport = Transport(hub, token=token_of(os.environ.get("HF_TOKEN")), progress=default_progress())
             stack.callback(transport.close)
             commits: dict[tuple[str, str], str] = {}  # a branch that both inputs name is one commit, whatever happens meanwhile
             for role, name in located.items():

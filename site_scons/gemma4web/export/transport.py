@@ -4,6 +4,7 @@ by itself (a lost connection, an overloaded server) is told apart from what will
 from __future__ import annotations
 
 import http.client
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,13 +19,31 @@ from urllib3.exceptions import SSLError as TlsError
 from urllib3.util.retry import Retry
 
 from gemma4web import __version__
-from gemma4web.errors import FetchError
+from gemma4web.errors import FetchError, UsageError
 from gemma4web.export.hub_name import PORTS, normal_endpoint
 from gemma4web.toolchain.progress import SetUpProgress
 
 NETWORK: Final = "check the network and the proxy variables, then run the command again; what was fetched is kept"
 _PASSING: Final = (408, 425, 429, 500, 502, 503, 504)
 T = TypeVar("T")
+
+
+def shown_host(url: str) -> str:
+    """The host and port of an address, fit for a terminal: an address that a server sent may hold anything."""
+    return re.sub(r"[^\w.:\[\]-]", "?", urlsplit(url).netloc.rpartition("@")[2], flags=re.ASCII)
+
+
+def shown_status(answer: requests.Response) -> str:
+    """Status and its usual phrase; the server's own may hold anything."""
+    return f"{answer.status_code} {http.client.responses.get(answer.status_code, '')}".rstrip()
+
+
+def token_of(text: str | None) -> str | None:
+    """What HF_TOKEN holds, without the line end of the file that it came from. Raises UsageError when it is no token."""
+    token = (text or "").strip()
+    if not re.fullmatch(r"[!-~]*", token):
+        raise UsageError("HF_TOKEN holds a character that no token has", advice="set it to the token alone")
+    return token or None
 
 
 class TransientError(Exception):
@@ -94,7 +113,7 @@ class Transport:
     def __init__(self, endpoint: str, *, token: str | None = None, progress: SetUpProgress,
                  patience: Patience | None = None) -> None:
         self.endpoint = normal_endpoint(endpoint)
-        self.has_token = bool(token)
+        self.has_token = token is not None
         self.patience = patience or Patience()
         self.progress = progress
         self._token = token
@@ -107,7 +126,7 @@ class Transport:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.endpoint).netloc
+        return shown_host(self.endpoint)
 
     def is_own(self, url: str) -> bool:
         """Whether an address is one of the hub itself."""
@@ -135,15 +154,14 @@ class Transport:
                     wait_s = Retry().get_retry_after(answer.raw) or 0.0
                 except urllib3.exceptions.InvalidHeader:
                     pass
-                raise TransientError(f"{urlsplit(answer.url).netloc} answered {answer.status_code} {answer.reason}",
-                                     wait_s=wait_s)
+                raise TransientError(f"{shown_host(answer.url)} answered {shown_status(answer)}", wait_s=wait_s)
             yield answer
         finally:
             answer.close()
 
     def _follow(self, url: str, headers: dict[str, str]) -> requests.Response:
         for _ in range(self.patience.redirects + 1):
-            host = urlsplit(url).netloc
+            host = shown_host(url)
             try:
                 answer = self._session.get(url, headers=headers, auth=self._sign(url), stream=True, allow_redirects=False,
                                            timeout=(self.patience.connect_s, self.patience.read_s))
@@ -159,7 +177,7 @@ class Transport:
                 return answer
             answer.close()
             try:
-                target = urljoin(url, answer.headers["Location"])
+                target = urljoin(url, answer.headers["Location"].encode("latin-1").decode())  # as requests reads it
                 scheme = urlsplit(target).scheme
             except ValueError:
                 scheme = ""
@@ -188,7 +206,7 @@ class Transport:
             try:
                 block = answer.raw.read1(size, decode_content=False)
             except (requests.RequestException, HTTPError, OSError) as error:
-                raise TransientError(f"{urlsplit(answer.url).netloc}: {_reason(error, patience)}") from None
+                raise TransientError(f"{shown_host(answer.url)}: {_reason(error, patience)}") from None
             if not block:
                 return
             yield block
@@ -196,7 +214,7 @@ class Transport:
             passed = time.monotonic() - since
             if passed >= patience.slow_s:
                 if received < patience.least_bytes_per_s * passed:
-                    raise TransientError(f"{urlsplit(answer.url).netloc}: only {received / passed:.0f} bytes a second came")
+                    raise TransientError(f"{shown_host(answer.url)}: only {received / passed:.0f} bytes a second came")
                 since, received = time.monotonic(), 0
 
     def pause(self, error: TransientError, failures: int, what: str) -> None:
