@@ -207,6 +207,7 @@ def test_two_processes_share_one_download(site: Site, tmp_path: Path) -> None:
             assert "another export is fetching" in waits and "waiting for it" in waits
             go_on.set()
             assert finished(first)[0] == 0 and finished(second)[0] == 0
+    assert len([asked for asked in site.asked if "/tree/" in asked.path]) == 2
     assert len(site.asked_for("story-target.gguf", "store")) == len(site.asked_for("story-assistant.gguf", "store")) == 1
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
@@ -290,7 +291,7 @@ def _shown(text: str) -> dict[str, str]:
 def test_a_dry_run_tells_and_writes_nothing(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, where: str,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """X13: shards and census are those of the export. Of what is not here yet only beginnings and tables are fetched."""
-    monkeypatch.setattr(preview, "_HEAD_BYTES", 1 << 14)
+    monkeypatch.setattr(preview, "_HEAD_BYTES", 1 << 10)
     named = story(site) if model == "story" else tiny(site)
     inputs = LOCAL[model] if where == "files" else named
     (tmp_path / "exports").mkdir()

@@ -10,6 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import hub_site
@@ -167,6 +168,22 @@ def test_another_entity_tag_starts_over(site: Site, case: Case, again: Fault) ->
     case.run()
     assert case.target.read_bytes() == DATA and case.came == len(DATA)
     assert asked_ranges(site)[1] == "bytes=1000-"
+
+
+def test_without_any_hash_the_entity_tag_decides(site: Site, case: Case) -> None:
+    """A mirror may list neither sha256 nor git id: bytes of two files would pass for one."""
+    def other(handler: Handler, data: bytes) -> None:
+        breaks_after(1000)(handler, bytes(len(data)))
+
+    site.fault(BIG, other, _other_etag_with_206)
+    case.run(replace(case.file, sha256=None, git_sha1=None))
+    assert case.target.read_bytes() == DATA
+
+
+def test_without_hash_and_entity_tag_nothing_is_resumed(site: Site, case: Case) -> None:
+    site.fault(BIG, sends(DATA[:1000], length=len(DATA)))
+    case.run(replace(case.file, sha256=None, git_sha1=None))
+    assert case.target.read_bytes() == DATA and case.came == len(DATA) and asked_ranges(site) == [None, None]
 
 
 def test_a_server_without_ranges_sends_all_again(site: Site, case: Case) -> None:

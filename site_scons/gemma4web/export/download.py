@@ -181,15 +181,17 @@ def _blocks(transport: Transport, answer: requests.Response, file: HubFile, *, w
 def _transfer(transport: Transport, name: HubName, file: HubFile, partial: _Partial, came: Callable[[int], None]) -> None:
     """One attempt at what is missing. Raises TransientError, FetchError."""
     headers = {}
-    if partial.bytes:
-        headers["Range"] = f"bytes={partial.bytes}-"
-        if _strong(partial.etag):
-            headers["If-Range"] = str(partial.etag)
 
     def start_over() -> None:
         came(-partial.bytes)
         partial.start_over()
 
+    if file.sha256 is None and file.git_sha1 is None and not _strong(partial.etag):
+        start_over()  # nothing would tell a wrong rest from the right one
+    if partial.bytes:
+        headers["Range"] = f"bytes={partial.bytes}-"
+        if _strong(partial.etag):
+            headers["If-Range"] = str(partial.etag)
     with transport.open(file_url(transport, name, file.path), headers) as answer:
         resumed = answer.status_code == 206 and bool(headers)
         if answer.status_code == 416 or (resumed and not _continues(answer, partial, file.bytes)):
