@@ -143,6 +143,9 @@ def _model_problems(bundle: Path, manifest: Manifest) -> list[str]:
               if path.startswith(f"{MODEL_FOLDER}/") and path != name}
     problems += [f"{path} is not what {name} says" for path in sorted({*stated, *listed})
                  if stated.get(path) != listed.get(path)]
+    source = manifests.strict_json(_bytes_of(folder / MODEL_SOURCE), f"{MODEL_FOLDER}/{MODEL_SOURCE}")
+    if not isinstance(source, dict) or source.get("inputs") != document.get("acquisition"):
+        problems.append(f"{name}: `acquisition` is not what {MODEL_FOLDER}/{MODEL_SOURCE} says of the inputs")
     return problems or _program_problems(folder, document)
 
 
@@ -159,6 +162,8 @@ def _program_problems(folder: Path, document: dict[str, Any]) -> list[str]:
         program = codec.read(folder / path)
         if program.graph.method != method:
             problems.append(f"{MODEL_FOLDER}/{path} is a program of {program.graph.method!r}, wanted {method!r}")
+        if program.source_sha256 != document["source_sha256"]:
+            problems.append(f"{MODEL_FOLDER}/{path} was exported from other inputs than {MODEL_FOLDER}/{MODEL_SOURCE} states")
         stated = {shard.file: (shard.bytes, shard.sha256) for shard in program.shards}
         if sorted(stated) != sorted(entry["shards"]):
             problems.append(f"{MODEL_FOLDER}/{path} names the shards {sorted(stated)}, "

@@ -118,18 +118,20 @@ def stage(checkout: Checkout, **options: Any) -> Manifest:
 
 def make_model(folder: Path) -> None:
     """Writes a model folder whose programs are JSON, for `read_program` below."""
-    files = {"source.json": b'{"schema": 1}', "target-00001-of-00001.safetensors": b"target",
+    inputs = {"target": {"name": "tiny", "repo": "tiny/tiny", "revision": "0" * 40, "files": {}}}
+    files = {"source.json": json.dumps({"schema": 1, "inputs": inputs}).encode(), "target-00001-of-00001.safetensors": b"target",
              "assistant-00001-of-00001.safetensors": b"assistant"}
     methods: dict[str, Any] = {}
     for method, shards in (("text_decoder", ["target-00001-of-00001.safetensors"]),
                            ("k2_round", ["assistant-00001-of-00001.safetensors", "target-00001-of-00001.safetensors"])):
         files[f"{method}.g4p"] = json.dumps({
-            "method": method, "shards": [{"file": name, **identity(files[name])} for name in shards]}).encode()
+            "method": method, "source_sha256": identity(files["source.json"])["sha256"],
+            "shards": [{"file": name, **identity(files[name])} for name in shards]}).encode()
         methods[method] = {"program": f"{method}.g4p", "shards": shards}
     folder.mkdir(parents=True)
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    write_model_receipt(folder, {"schema": 1, "name": "tiny", "methods": methods,
+    write_model_receipt(folder, {"schema": 1, "name": "tiny", "methods": methods, "acquisition": inputs,
                                  "files": {name: identity(data) for name, data in files.items()},
                                  "source_sha256": identity(files["source.json"])["sha256"]})
 
@@ -141,5 +143,5 @@ def write_model_receipt(folder: Path, document: dict[str, Any]) -> None:
 def read_program(path: Path) -> SimpleNamespace:
     """Stands in for `gemma4web.program.codec.read` on the programs of `make_model`."""
     document = json.loads(path.read_bytes())
-    return SimpleNamespace(graph=SimpleNamespace(method=document["method"]),
+    return SimpleNamespace(graph=SimpleNamespace(method=document["method"]), source_sha256=document["source_sha256"],
                            shards=[SimpleNamespace(**shard) for shard in document["shards"]])

@@ -95,6 +95,22 @@ def test_bad_model_receipts_are_refused(checkout: Checkout, change: Any, said: s
     assert siblings(checkout) == []
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_another_source_by_hand_is_refused(checkout: Checkout, both: bool) -> None:
+    """X19, X20: where a model came from stands in two receipts, and each program is bound to one of them."""
+    def relabel(document: dict[str, Any]) -> None:
+        document["acquisition"]["target"]["repo"] = "better/model"
+        if both:
+            source = checkout.model / "source.json"
+            source.write_text(json.dumps({"schema": 1, "inputs": document["acquisition"]}), encoding="utf-8")
+            document["source_sha256"] = sha256_file(source)
+            document["files"]["source.json"] = {"bytes": source.stat().st_size, "sha256": sha256_file(source)}
+    rewrite_model(checkout.model, relabel)
+    with pytest.raises(PublishError, match="was exported from other inputs than" if both else "`acquisition` is not what"):
+        stage(checkout)
+    assert not checkout.bundle.exists()
+
+
 def test_unfinished_export_is_refused(checkout: Checkout) -> None:
     """X15: no model receipt, not published."""
     (checkout.model / "model.json").unlink()

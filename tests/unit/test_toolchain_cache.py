@@ -131,6 +131,16 @@ def test_a_lock_that_never_gets_free_is_an_error(tmp_path: Path) -> None:
         assert time.monotonic() - started < 10
 
 
+def test_a_lock_says_what_its_holder_does(tmp_path: Path) -> None:
+    progress = Lines()
+    with locked(tmp_path, "thing", progress, doing="export is fetching"), \
+            pytest.raises(ToolchainError, match="another export has held") as caught, \
+            locked(tmp_path, "thing", progress, timeout_s=0.3, doing="export is fetching", elsewhere="go elsewhere"):
+        raise AssertionError("the lock was given twice")
+    assert progress.lines == [f"another export is fetching {tmp_path / 'thing'}; waiting for it"]
+    assert caught.value.advice == "wait for the other process, or go elsewhere"
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ToolchainError, match="cannot be written") as caught, locked(tmp_path / "file", "x", Lines()):

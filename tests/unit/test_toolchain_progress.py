@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 
@@ -10,7 +11,15 @@ import pytest
 from rich.console import Console
 
 from gemma4web.toolchain import progress as module
-from gemma4web.toolchain.progress import PlainProgress, TerminalProgress, default_progress, folder_bytes, step
+from gemma4web.toolchain.progress import (
+    PlainProgress,
+    Rate,
+    TerminalProgress,
+    default_progress,
+    folder_bytes,
+    remaining,
+    step,
+)
 
 
 def test_plain_lines_say_begin_share_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +42,36 @@ def test_plain_lines_say_begin_share_and_end(monkeypatch: pytest.MonkeyPatch) ->
     assert "downloading ...  25% 2 of 10 MB" in lines
     assert lines[-1].startswith("downloading: done after ")
     assert "\x1b" not in stream.getvalue() and "\r" not in stream.getvalue()
+
+
+def test_an_exact_total_comes_with_rate_and_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was there at the beginning is done, but says nothing of the rate."""
+    monkeypatch.setattr(module, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "_POLL_S", 0.02)
+    stream = io.StringIO()
+    began = time.monotonic()
+
+    def measure() -> float:
+        return 50e6 + 10e6 * (time.monotonic() - began)
+
+    with step(PlainProgress(stream), "fetching", measure=measure, total=100e6, exact=True):
+        time.sleep(0.5)
+    assert re.search(r"fetching \.\.\.  5\d% 5\d of 100 MB, (9\.\d|10\.\d|11\.\d) MB/s, 0:0[45] left", stream.getvalue())
+
+
+def test_the_rate_is_of_the_last_seconds() -> None:
+    rate = Rate()
+    assert rate.after(0, 1000) == 0
+    assert rate.after(1, 1010) == 10
+    for second in range(2, 40):
+        found = rate.after(second, 1010 + 100 * second)
+    assert found == 100
+    assert rate.after(40, 0) == 0 and rate.after(41, 7) == 7
+
+
+def test_remaining_time() -> None:
+    assert [remaining(left, 2) for left in (1, 120, 7199, 7322)] == ["0:00 left", "1:00 left", "1:00:00 left", "1:01:01 left"]
+    assert remaining(5, 0) == "" == remaining(5, -1)
 
 
 def test_a_failed_step_says_so_and_raises_on() -> None:

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from gemma4web.export.exporter import (
     DEFAULT_CONTEXT,
@@ -24,12 +25,18 @@ from gemma4web.export.exporter import (
     MODEL_FILE,
     SCHEMA,
     ExportOptions,
+    Plan,
     Step,
     export,
+    plan,
+    refuse_existing,
+    refuse_inside_a_model,
 )
+from gemma4web.export.hub_name import SPELLING
+from gemma4web.export.inputs import Input, add_hub_options, inputs_of
 from gemma4web.export.shards import MAX_SHARD_BYTES
 from gemma4web.files import load_json
-from gemma4web.program.ir import QueryPositions
+from gemma4web.program.ir import QueryPositions, Role
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -46,12 +53,15 @@ def _parser() -> argparse.ArgumentParser:
                     "programs text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder "
                     "appears only when it is complete.",
         epilog="Input tensors may be f32, bf16 or f16, in GGUF also Q4_0. q4 packs every matrix in groups of 32 columns, "
-               "each with one f16 scale; Q4_0 matrices keep their codes and scales as they are.",
+               "each with one f16 scale; Q4_0 matrices keep their codes and scales as they are. "
+               f"On a hub a checkpoint is {SPELLING}; a branch is looked up once, and its commit told and recorded. "
+               "HF_TOKEN holds the token for repositories that need one.",
     )
-    parser.add_argument("--target", type=Path, required=True, metavar="DIR|GGUF",
-                        help="checkpoint of a Gemma 4 text model")
-    parser.add_argument("--assistant", type=Path, metavar="DIR|GGUF", help="checkpoint of its multi-token assistant")
+    parser.add_argument("--target", required=True, metavar="DIR|GGUF|NAME", help="checkpoint of a Gemma 4 text model")
+    parser.add_argument("--assistant", metavar="DIR|GGUF|NAME", help="checkpoint of its multi-token assistant")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; it must not exist")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="tell what would be read and written, and the ops of the programs; write nothing")
     parser.add_argument("--weights", choices=("f32", "q4"),
                         help="form of the matrices (default: q4 if an input has Q4_0 matrices, else f32)")
     parser.add_argument("--prefill-rows", type=int, default=DEFAULT_PREFILL_ROWS, metavar="N",
@@ -65,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-shard-bytes", type=int, default=MAX_SHARD_BYTES, metavar="N",
                         help="largest weight file")
     parser.add_argument("--name", help="name of the model in its receipt (default: from the target)")
+    add_hub_options(parser)
     return parser
 
 
@@ -73,15 +84,69 @@ def _display(console: Console) -> Progress:
                     TimeRemainingColumn(), console=console)
 
 
-def main(argv: list[str]) -> int:
-    """Runs one export and prints where it went. Raises errors of the tree."""
-    arguments = _parser().parse_args(argv)
-    options = ExportOptions(
-        target=arguments.target, assistant=arguments.assistant, out=arguments.out, weights=arguments.weights,
-        prefill_rows=arguments.prefill_rows, context=arguments.context, all_logits=arguments.logits == "all",
-        query_positions=QueryPositions[arguments.query_positions.upper()], max_shard_bytes=arguments.max_shard_bytes,
-        name=arguments.name,
+def _size(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} B"
+
+
+def _show(found: Plan, inputs: dict[Role, Input], out: Path) -> None:
+    """A plan for a person, on standard output."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    table = Table(title=f"{found.name}: {found.weights}, context {found.context}; nothing was written",
+                  title_justify="left")
+    table.add_column("file", overflow="fold")
+    table.add_column("what")
+    table.add_column("size", justify="right")
+    for role, entry in inputs.items():
+        what = f"{role.name.lower()}, " + ("to be fetched" if entry.missing else "here")
+        table.add_row(entry.name, "", "", style="bold")
+        for name, count in (entry.missing or found.inputs[role.name.lower()]).items():
+            table.add_row(f"  {name}", what, _size(count))
+    table.add_section()
+    table.add_row(str(out), "", "", style="bold")
+    for name, count in found.shards.items():
+        table.add_row(f"  {name}", "weights", _size(count))
+    for name, count in found.texts.items():
+        table.add_row(f"  {name}", "text", _size(count))
+    table.add_section()
+    fetched = sum(sum(entry.missing.values()) for entry in inputs.values())
+    table.add_row("in all", "to be fetched", _size(fetched))
+    table.add_row("", "to be written", _size(sum(found.shards.values()) + sum(found.texts.values())))
+    console.print(table)
+    ops = Table("method", "ops", "argmax", "scatter", "top-k", "attention", "cache writes", title="ops of the programs",
+                title_justify="left")
+    for method, census in found.censuses.items():
+        scatter = f"{census.scatter} {'unique' if method in found.certified else 'generic'}" if census.scatter else "0"
+        ops.add_row(method, str(census.ops), str(census.argmax), scatter, str(census.top_k),
+                    f"{census.attention_target} + {census.attention_assistant}", str(census.cache_writes))
+    console.print(ops)
+
+
+def _options(arguments: argparse.Namespace, inputs: dict[Role, Input]) -> ExportOptions:
+    return ExportOptions(
+        target=inputs[Role.TARGET].path, out=arguments.out,
+        assistant=inputs[Role.ASSISTANT].path if Role.ASSISTANT in inputs else None,
+        weights=arguments.weights, prefill_rows=arguments.prefill_rows, context=arguments.context,
+        all_logits=arguments.logits == "all", query_positions=QueryPositions[arguments.query_positions.upper()],
+        max_shard_bytes=arguments.max_shard_bytes, name=arguments.name,
+        acquired={role: entry.acquired for role, entry in inputs.items() if entry.acquired is not None},
     )
+
+
+def main(argv: list[str]) -> int:
+    """Runs one export and prints where it went, or what it would be. Raises errors of the tree."""
+    arguments = _parser().parse_args(argv)
+    refuse_inside_a_model(arguments.out)
+    refuse_existing(arguments.out)  # before a long download
+    with inputs_of(arguments) as inputs:
+        options = _options(arguments, inputs)
+        if arguments.dry_run:
+            _show(plan(options), inputs, arguments.out)
+        else:
+            _export(options)
+    return 0
+
+
+def _export(options: ExportOptions) -> None:
     console = Console(stderr=True)
     tasks: dict[str, TaskID] = {}
     began = time.monotonic()
@@ -97,4 +162,3 @@ def main(argv: list[str]) -> int:
     size = sum(path.stat().st_size for path in folder.iterdir())
     form = load_json(folder / MODEL_FILE, schema=SCHEMA)["weights"]
     print(f"{folder}: {size / 1e6:.1f} MB, {form}, in {time.monotonic() - began:.1f} s", file=sys.stdout)
-    return 0

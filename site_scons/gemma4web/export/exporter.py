@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ from tokenizers import Tokenizer
 
 from gemma4web.errors import CheckpointError, PublishError, UsageError
 from gemma4web.export import shards
+from gemma4web.export.acquisition import Acquisition, FileRecord
 from gemma4web.export.folder_source import FolderSource
 from gemma4web.export.gguf_source import GgufSource
 from gemma4web.export.publish import Publication
@@ -34,7 +37,7 @@ class ExportOptions:
     """``target``, ``assistant``: each a checkpoint folder or a GGUF file.
 
     ``weights`` None: q4 when an input has 4-bit matrices, else f32. ``context`` None: the smaller of 8960 and the
-    model's own limit. ``name`` None: taken from the target.
+    model's own limit. ``name`` None: taken from the target. ``acquired``: where inputs came from that a hub named.
     """
 
     target: Path
@@ -47,6 +50,22 @@ class ExportOptions:
     query_positions: QueryPositions = QueryPositions.CONSTANT
     max_shard_bytes: int = shards.MAX_SHARD_BYTES
     name: str | None = None
+    acquired: Mapping[Role, Acquisition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What an export would read and write, all sizes in bytes. ``inputs`` by role; ``certified``: methods whose scatters
+    are proven unique."""
+
+    name: str
+    weights: str
+    context: int
+    inputs: dict[str, dict[str, int]]
+    shards: dict[str, int]
+    texts: dict[str, int]
+    censuses: dict[str, ir.Census]
+    certified: list[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +90,8 @@ class _Input:
     sha256: str
 
 
-def _hash_inputs(source: Source, report: Report) -> dict[str, _Input]:
+def _hash_inputs(source: Source, acquired: Acquisition | None, report: Report) -> dict[str, _Input]:
+    """Inputs by name; of a fetched checkpoint by path in its repository, where each has to be what was fetched."""
     paths, step = source.inputs(), f"hash {source.path.name}"
     report(Step(name=step, total=sum(path.stat().st_size for path in paths)))
     inputs = {}
@@ -81,8 +101,9 @@ def _hash_inputs(source: Source, report: Report) -> dict[str, _Input]:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 report(Step(name=step, done=len(block)))
-        inputs[path.name] = _Input(path=path, bytes=before.st_size, modified_ns=before.st_mtime_ns,
-                                   sha256=digest.hexdigest())
+        found = FileRecord(bytes=before.st_size, sha256=digest.hexdigest())
+        name = path.name if acquired is None else acquired.check(path, found)
+        inputs[name] = _Input(path=path, bytes=found.bytes, modified_ns=before.st_mtime_ns, sha256=found.sha256)
     return inputs
 
 
@@ -219,7 +240,19 @@ def _prepare(options: ExportOptions, sources: dict[Role, Source]) -> _Job:
     )
 
 
-def _source_receipt(job: _Job, inputs: dict[str, dict[str, _Input]]) -> bytes:
+def _acquisition(job: _Job, inputs: dict[str, dict[str, _Input]]) -> dict[str, Any]:
+    """Every input file by role (X19): with its repository and commit when a hub named it, else with a bare name."""
+    described: dict[str, Any] = {}
+    for role, files in inputs.items():
+        acquired = job.options.acquired.get(Role[role.upper()])
+        described[role] = {
+            "name": job.sources[Role[role.upper()]].path.resolve().name,
+            "files": {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()},
+            **({"hub": acquired.hub, "repo": acquired.repo, "revision": acquired.revision} if acquired else {})}
+    return described
+
+
+def _source_receipt(job: _Job, inputs: dict[str, Any]) -> bytes:
     options = job.options
     return dump_json({
         "schema": SCHEMA,
@@ -228,18 +261,16 @@ def _source_receipt(job: _Job, inputs: dict[str, dict[str, _Input]]) -> bytes:
             "logits": "all" if options.all_logits else "last", "query_positions": options.query_positions.name.lower(),
             "max_shard_bytes": options.max_shard_bytes,
         },
-        "inputs": {
-            role: {"name": job.sources[Role[role.upper()]].path.resolve().name,
-                   "files": {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()}}
-            for role, files in inputs.items()
-        },
+        "inputs": inputs,
     }).encode()
 
 
-def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str, Any]], source: str) -> bytes:
+def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str, Any]], source: str,
+                   inputs: dict[str, Any]) -> bytes:
     roles = {role.name.lower(): [plan.file for plan in job.plans if plan.role is role] for role in Role}
     return dump_json({
         "schema": SCHEMA, "name": job.options.name or job.sources[Role.TARGET].name, "files": files, "source_sha256": source,
+        "acquisition": inputs,
         "architecture": {"target": _sizes(job.target), "assistant": _sizes(job.assistant)},
         "weights": job.options.weights,
         "methods": {program.graph.method: {"program": f"{program.graph.method}.g4p",
@@ -255,7 +286,9 @@ def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str
 
 
 def _write(job: _Job, publication: Publication, report: Report) -> None:
-    inputs = {role.name.lower(): _hash_inputs(source, report) for role, source in job.sources.items()}
+    inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), report)
+              for role, source in job.sources.items()}
+    acquisition = _acquisition(job, inputs)
     files: dict[str, dict[str, Any]] = {}
 
     def put(name: str, data: bytes) -> str:
@@ -263,7 +296,7 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
         files[name] = {"bytes": len(data), "sha256": sha256_bytes(data)}
         return str(files[name]["sha256"])
 
-    receipt = put(SOURCE_FILE, _source_receipt(job, inputs))
+    receipt = put(SOURCE_FILE, _source_receipt(job, acquisition))
     report(Step(name="write weights", total=sum(map(shards.planned_bytes, job.plans))))
     written = []
     for shard_plan in job.plans:
@@ -280,7 +313,7 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
     for name, data in job.text_files.items():
         put(name, data)
     _check_unchanged(inputs)
-    publication.write(MODEL_FILE, _model_receipt(job, programs, files, receipt))
+    publication.write(MODEL_FILE, _model_receipt(job, programs, files, receipt, acquisition))
 
 
 def refuse_inside_a_model(out: Path) -> None:
@@ -291,6 +324,45 @@ def refuse_inside_a_model(out: Path) -> None:
                                advice="name a folder elsewhere with --out")
 
 
+def refuse_existing(out: Path) -> None:
+    """What an export says of a destination that is taken (X16), before there is a publication. Raises PublishError."""
+    if os.path.lexists(out):
+        raise PublishError(f"{out.absolute()} exists", advice="name another folder, or remove it yourself")
+
+
+@contextmanager
+def _prepared(options: ExportOptions) -> Iterator[_Job]:
+    """The inputs open and everything decided; closes them at the end."""
+    paths = {Role.TARGET: options.target}
+    if options.assistant is not None:
+        paths[Role.ASSISTANT] = options.assistant
+    sources: dict[Role, Source] = {}
+    try:
+        for role, path in paths.items():
+            sources[role] = open_source(path)
+        form = "q4" if any(source.packed for source in sources.values()) else "f32"
+        yield _prepare(dataclasses.replace(options, weights=options.weights or form), sources)
+    finally:
+        for source in sources.values():
+            source.close()
+
+
+def plan(options: ExportOptions) -> Plan:
+    """What `export` would do, from the sizes and tables of the inputs alone. Raises what it would raise by then."""
+    refuse_inside_a_model(options.out)
+    refuse_existing(options.out)
+    with _prepared(options) as job:
+        return Plan(
+            name=job.options.name or job.sources[Role.TARGET].name, weights=str(job.options.weights),
+            context=job.graphs[0].context,
+            inputs={role.name.lower(): {path.name: path.stat().st_size for path in source.inputs()}
+                    for role, source in job.sources.items()},
+            shards={shard.file: shards.planned_bytes(shard) for shard in job.plans},
+            texts={name: len(data) for name, data in job.text_files.items()},
+            censuses={graph.method: ir.count(graph.ops) for graph in job.graphs},
+            certified=[graph.method for graph in job.graphs if any(isinstance(op.kind, ir.ScatterUnique) for op in graph.ops)])
+
+
 def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
     """Exports a target, and an assistant when one is given, to a new folder; returns the folder.
 
@@ -298,18 +370,7 @@ def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
     """
     refuse_inside_a_model(options.out)
     with Publication(options.out) as publication:
-        paths = {Role.TARGET: options.target}
-        if options.assistant is not None:
-            paths[Role.ASSISTANT] = options.assistant
-        sources: dict[Role, Source] = {}
-        try:
-            for role, path in paths.items():
-                sources[role] = open_source(path)
-            form = "q4" if any(source.packed for source in sources.values()) else "f32"
-            job = _prepare(dataclasses.replace(options, weights=options.weights or form), sources)
+        with _prepared(options) as job:
             _write(job, publication, report)
-        finally:
-            for source in sources.values():
-                source.close()
         publication.commit()
     return publication.destination

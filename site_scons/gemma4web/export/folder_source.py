@@ -14,7 +14,7 @@ from gemma4web.program.architecture import Assistant, Target
 PREFIXES: Final = ("model.language_model.", "model.")
 
 _TEXT_FILES: Final = ("tokenizer.json", "chat_template.jinja")
-_CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
+CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
                    "tokenizer_config.json")
 
 
@@ -27,7 +27,7 @@ class FolderSource(Checkpoint, Source):
         return folder.parent.name if folder.name == "target" else folder.name
 
     def inputs(self) -> list[Path]:
-        return sorted({*self.files, *(self.path / name for name in _CARRIED if (self.path / name).is_file())})
+        return sorted({*self.files, *(self.path / name for name in CARRIED if (self.path / name).is_file())})
 
     def prefix(self) -> str:
         """The prefix of the target's tensor names. Raises CheckpointError when no known one fits."""

@@ -53,20 +53,22 @@ def disk_full(cache: Path, found: object) -> DiskFullError:
 
 
 @contextmanager
-def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float = 3600.0) -> Iterator[None]:
+def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float = 3600.0, doing: str = "set-up is making",
+           elsewhere: str | None = None) -> Iterator[None]:
     """Holds the lock ``name`` of the cache; another process that holds it is waited for, with one line saying so.
 
-    The kernel drops the lock when its holder ends, however it ends, so nothing stale can block.
+    ``doing``: what such a process is and does; ``elsewhere``: the remedy that names another cache folder. The kernel drops the lock when its holder ends, however it ends, so nothing stale can block.
     Raises ToolchainError when the cache cannot be written or the lock is not free in time.
     """
     path = cache / f".{name}.lock"
+    elsewhere = elsewhere or other_cache(cache)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ToolchainError(
             f"the cache folder {cache} cannot be written: {error.strerror}",
-            advice=f"{other_cache(cache)}; you have to be allowed to write there",
+            advice=f"{elsewhere}; you have to be allowed to write there",
         ) from None
     try:
         deadline = time.monotonic() + timeout_s
@@ -80,11 +82,11 @@ def locked(cache: Path, name: str, progress: SetUpProgress, *, timeout_s: float 
                     raise ToolchainError(f"cannot lock {path}: {error.strerror}") from None
             if time.monotonic() >= deadline:
                 raise ToolchainError(
-                    f"another set-up has held {path} for more than {timeout_s:.0f} s",
-                    advice=f"wait for the other build, or {other_cache(cache)}",
+                    f"another {doing.split()[0]} has held {path} for more than {timeout_s:.0f} s",
+                    advice=f"wait for the other process, or {elsewhere}",
                 )
             if not said:
-                progress.line(f"another set-up is making {cache / name}; waiting for it")
+                progress.line(f"another {doing} {cache / name}; waiting for it")
                 said = True
             time.sleep(_LOCK_POLL_S)
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +17,35 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 _POLL_S: Final = 0.3
 _POLL_SHARE: Final = 20.0  # a measurement may take a twentieth of the time, however large the folder
 _LINE_EVERY_S: Final = 10.0
+_RATE_OVER_S: Final = 15.0
 
 Measure = Callable[[], float]
+
+
+class Rate:
+    """How fast a number grows, over the last seconds only: what a resumed transfer had before counts nothing."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def after(self, now_s: float, done: float) -> float:
+        """Growth a second, 0 when nothing is known yet."""
+        if self._seen and done < self._seen[-1][1]:
+            self._seen.clear()  # started over
+        self._seen.append((now_s, done))
+        while now_s - self._seen[0][0] > _RATE_OVER_S and len(self._seen) > 2:
+            self._seen.popleft()
+        passed = now_s - self._seen[0][0]
+        return (done - self._seen[0][1]) / passed if passed > 0 else 0.0
+
+
+def remaining(left: float, rate: float) -> str:
+    """The time that ``left`` takes at ``rate`` a second, as h:mm:ss or m:ss; empty when nobody knows."""
+    if rate <= 0:
+        return ""
+    minutes, seconds = divmod(round(left / rate), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02} left" if hours else f"{minutes}:{seconds:02} left"
 
 
 class SetUpProgress(Protocol):
@@ -95,14 +123,18 @@ def default_progress() -> SetUpProgress:
 
 @contextmanager
 def step(progress: SetUpProgress, title: str, *, measure: Measure | None = None, total: float = 0.0,
-         unit: str = "MB", scale: float = 1e6) -> Iterator[None]:
+         unit: str = "MB", scale: float = 1e6, exact: bool = False) -> Iterator[None]:
     """Reports one step. ``measure`` is called now and then from another thread and returns what is done of ``total``.
 
-    ``scale`` converts both to ``unit`` for the reader.
+    ``scale`` converts both to ``unit`` for the reader. ``exact``: the total is no estimate, so a rate and the remaining
+    time are worth telling.
     """
     started = time.monotonic()
     stopped = threading.Event()
     progress.begin(title)
+    rate = Rate()
+    if exact and measure is not None:
+        rate.after(started, measure())
 
     def poll() -> None:
         pause = _POLL_S
@@ -111,7 +143,11 @@ def step(progress: SetUpProgress, title: str, *, measure: Measure | None = None,
             done = measure()
             pause = max(_POLL_S, _POLL_SHARE * (time.monotonic() - before))
             share = min(1.0, done / total) if total > 0 else 0.0
-            progress.advance(title, share, f"{done / scale:.0f} of {total / scale:.0f} {unit}")
+            detail = f"{done / scale:.0f} of {total / scale:.0f} {unit}"
+            if exact:
+                speed = rate.after(time.monotonic(), done)
+                detail = ", ".join(filter(None, (detail, f"{speed / scale:.1f} {unit}/s", remaining(total - done, speed))))
+            progress.advance(title, share, detail)
 
     watcher = threading.Thread(target=poll, name="set-up progress", daemon=True)
     watcher.start()

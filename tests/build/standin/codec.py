@@ -9,5 +9,5 @@ from types import SimpleNamespace
 
 def read(path: Path) -> SimpleNamespace:
     document = json.loads(path.read_text(encoding="utf-8"))
-    return SimpleNamespace(graph=SimpleNamespace(method=document["method"]),
+    return SimpleNamespace(graph=SimpleNamespace(method=document["method"]), source_sha256=document["source_sha256"],
                            shards=[SimpleNamespace(**shard) for shard in document["shards"]])

@@ -20,12 +20,12 @@ def export_model(target: Path, assistant: Path, out: Path) -> None:
     shards = {"text_decoder": ["target-00001-of-00001.safetensors"], "k2_round": sorted(files)[:1] + sorted(files)[2:]}
     methods = {}
     for method, names in shards.items():
-        program = {"method": method, "shards": [{"file": name, **identity(files[name])} for name in names]}
+        program = {"method": method, "source_sha256": identity(files["source.json"])["sha256"], "shards": [{"file": name, **identity(files[name])} for name in names]}
         files[f"{method}.g4p"] = json.dumps(program).encode()
         methods[method] = {"program": f"{method}.g4p", "shards": names}
     for name, data in files.items():
         (out / name).write_bytes(data)
-    document = {"schema": 1, "name": "tiny", "methods": methods,
+    document = {"schema": 1, "name": "tiny", "methods": methods, "acquisition": identity(weights),
                 "files": {name: identity(data) for name, data in files.items()},
                 "source_sha256": identity(files["source.json"])["sha256"]}
     (out / "model.json").write_text(json.dumps(document, sort_keys=True, indent=2) + "\n", encoding="utf-8")
