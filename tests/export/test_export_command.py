@@ -148,6 +148,21 @@ def test_unused_shared_layer_tensors_are_left_out(tmp_path: Path) -> None:
     assert "model.layers.3.self_attn.k_proj.weight" not in load_weights(folder.program(ir.TEXT_DECODER), folder.path)
 
 
+def test_tied_head(tmp_path: Path) -> None:
+    """Repacks carry the table of embeddings a second time as lm_head; another one would make another model."""
+    tensors = target_tensors()
+    head = {"lm_head.weight": tensors["model.embed_tokens.weight"].copy()}
+    write_checkpoint(tmp_path / "tied", target_config(), tensors | head)
+    folder = open_folder(export(ExportOptions(target=tmp_path / "tied", out=tmp_path / "model", context=8)))
+    assert "lm_head.weight" not in load_weights(folder.program(ir.TEXT_DECODER), folder.path)
+    for spoil in (lambda w: np.nextafter(w, np.where(np.arange(w.size).reshape(w.shape) == w.size - 1, np.float32(9), w)),
+                  lambda w: w[:-1], lambda w: w.astype(np.int64)):
+        write_checkpoint(tmp_path / "other", target_config(),
+                         tensors | {"lm_head.weight": spoil(tensors["model.embed_tokens.weight"])})
+        with pytest.raises(CheckpointError, match="lm_head.weight differs from model.embed_tokens.weight"):
+            export(ExportOptions(target=tmp_path / "other", out=tmp_path / "bad", context=8))
+
+
 def test_q4_leaves_norms_and_ids_alone(micro_folders: dict[str, ModelFolder]) -> None:
     """Every matrix is packed, gather tables, tied head and centroids included; vectors and the ordering are not."""
     folder = micro_folders["q4"]

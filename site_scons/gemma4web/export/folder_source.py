@@ -39,7 +39,9 @@ class FolderSource(Checkpoint, Source):
                               advice="name a Gemma 4 text checkpoint with --target")
 
     def target(self) -> Target:
-        return config.read_target(self.path / "config.json", self.prefix())
+        sizes = config.read_target(self.path / "config.json", self.prefix())
+        self.check_tied("lm_head.weight", f"{self.prefix()}embed_tokens.weight")
+        return sizes
 
     def assistant(self, target: Target) -> Assistant:
         return config.read_assistant(self.path / "config.json", target)

@@ -16,14 +16,14 @@ from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader
 from gguf.gguf_reader import READER_SUPPORTED_VERSIONS
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export.tensors import BROKEN, Q4_0, Entry, Tensors
+from gemma4web.export.tensors import BLOCKS, BROKEN, Entry, Tensors
 
 MAGIC: Final = b"GGUF"
 PREFIX: Final = "model."
 """Of the names of a decoder's tensors, as in text-only checkpoints."""
 ROPE_FREQS: Final = "rope_freqs.weight"
 
-_DTYPES: Final = ("F32", "F16", "BF16", "I32", Q4_0)
+_DTYPES: Final = ("F32", "F16", "BF16", "I32", *BLOCKS)
 _OUTSIDE: Final = {
     "pre_projection.weight": "nextn.pre_projection.weight",
     "post_projection.weight": "nextn.post_projection.weight",
@@ -113,10 +113,10 @@ def _entries(path: Path, header: _Header) -> dict[str, Entry]:
         if dtype not in _DTYPES:
             raise CheckpointError(
                 f"{path}: tensor {tensor.name} is {dtype}, wanted one of {', '.join(_DTYPES)}",
-                advice="name a file whose matrices are Q4_0, BF16, F16 or F32 throughout, or the safetensors checkpoint")
-        if tensor.data_offset != place or (dtype == Q4_0 and len(shape) != 2):
+                advice="name a file whose matrices are Q4_0, Q6_K, Q8_0, BF16, F16 or F32, or the safetensors checkpoint")
+        if tensor.data_offset != place or (dtype in BLOCKS and len(shape) != 2):
             raise CheckpointError(f"{path}: tensor {tensor.name} {dtype}{list(shape)} begins at byte "
-                                  f"{tensor.data_offset}, wanted a {'matrix' if dtype == Q4_0 else 'tensor'} at {place}",
+                                  f"{tensor.data_offset}, wanted a {'matrix' if dtype in BLOCKS else 'tensor'} at {place}",
                                   advice=BROKEN)
         end = place + tensor.n_bytes
         entries[tensor.name] = Entry(name=tensor.name, dtype=dtype, shape=shape, file=path, begin=place, end=end)

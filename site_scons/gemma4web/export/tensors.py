@@ -14,9 +14,10 @@ from typing import Any, BinaryIO, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+from gguf import GGMLQuantizationType, quants
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export.quantise import multiply_out, packed, quantise, read_q4_0
+from gemma4web.export.quantise import multiply_out, quantise, read_q4_0, repack_q4_0
 
 _MAX_HEADER_BYTES: Final = 100_000_000
 _ITEM_BYTES: Final = {
@@ -24,9 +25,15 @@ _ITEM_BYTES: Final = {
     "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
 }
 _FLOATS: Final = ("F32", "F16", "BF16")
+_DEQUANTISED: Final = {"Q6_K": GGMLQuantizationType.Q6_K, "Q8_0": GGMLQuantizationType.Q8_0}
+_DEQUANTISED_BYTES: Final = 1 << 17
+"""Of input at a time: the decoder's many temporaries stay in the processor's cache."""
 _INTEGERS: Final[dict[str, npt.DTypeLike]] = {"I64": np.int64, "I32": np.int32}
+_COMPARED_BYTES: Final = 1 << 22
 Q4_0: Final = "Q4_0"
 """The dtype of GGUF matrices that are packed already."""
+BLOCKS: Final = (Q4_0, *_DEQUANTISED)
+"""Dtypes of GGUF matrices whose rows are made of blocks."""
 BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
 
 
@@ -153,8 +160,8 @@ class Tensors:
 
     @property
     def packed(self) -> bool:
-        """Whether some matrix is 4-bit already."""
-        return any(entry.dtype == Q4_0 for entry in self._entries.values())
+        """Whether some matrix is made of blocks of few bits already."""
+        return any(entry.dtype in BLOCKS for entry in self._entries.values())
 
     def find(self, name: str) -> Entry:
         """The tensor's place. Raises CheckpointError when it is missing."""
@@ -169,6 +176,24 @@ class Tensors:
             raise CheckpointError(f"{self.path}: tensor {entry.name} has shape {list(entry.shape)}, wanted "
                                   f"{list(shape)}", advice=self.mismatch)
         return entry
+
+    def check_tied(self, head: str, table: str) -> None:
+        """Refuses an LM head that is not the table of embeddings over again, byte for byte; most checkpoints have none.
+
+        Raises CheckpointError.
+        """
+        if head not in self:
+            return
+        own, shared = self.find(head), self.find(table)
+        same = (own.dtype, own.shape) == (shared.dtype, shared.shape)
+        for offset in range(0, own.end - own.begin if same else 0, _COMPARED_BYTES):
+            ends = (min(entry.begin + offset + _COMPARED_BYTES, entry.end) for entry in (own, shared))
+            mine, theirs = (self._bytes(entry, entry.begin + offset, end)
+                            for entry, end in zip((own, shared), ends, strict=True))
+            same = same and np.array_equal(mine, theirs)
+        if not same:
+            raise CheckpointError(f"{self.path}: {own.name} differs from {shared.name}",
+                                  advice="an untied LM head is not supported")
 
     def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
         if entry.file not in self._open:
@@ -188,43 +213,55 @@ class Tensors:
         return raw.reshape(last - first, stride)
 
     def _finite(self, entry: Entry, values: npt.NDArray[np.floating[Any]], first: int) -> None:
-        finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-        if not finite.all():
-            raise CheckpointError(f"{entry.file}: {entry.name} holds a NaN or infinity (first in row "
-                                  f"{first + int(np.argmin(finite))})", advice=BROKEN)
+        if np.isfinite(values).all():
+            return
+        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        raise CheckpointError(f"{entry.file}: {entry.name} holds a NaN or infinity (first in row "
+                              f"{first + int(np.argmax(bad))})", advice=BROKEN)
 
-    def _codes(self, entry: Entry, shape: tuple[int, ...], rows: slice,
-               ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-        codes, scales = read_q4_0(self._rows(entry, shape, rows))
-        self._finite(entry, scales, rows.indices(shape[0])[0])
-        return codes, scales
+    def _dequantised(self, entry: Entry, raw: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.float32]:
+        step = max(1, _DEQUANTISED_BYTES // max(1, raw.shape[1]))
+        values = np.empty((len(raw), entry.shape[1]), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row in range(0, len(raw), step):
+                values[row : row + step] = quants.dequantize(raw[row : row + step], _DEQUANTISED[entry.dtype])
+        self._finite(entry, values, first)
+        return values
 
     def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
-        """Rows of a float tensor as f32 (bf16, f16 and Q4_0 widen exactly). NaN and infinity are refused."""
+        """Rows of a float tensor as f32; bf16, f16 and Q4_0 widen exactly, Q6_K and Q8_0 as the gguf package does it.
+
+        NaN and infinity are refused.
+        """
         entry = self.entry(name, shape)
+        first, raw = rows.indices(shape[0])[0], self._rows(entry, shape, rows)
         if entry.dtype == Q4_0 and len(shape) > 1:
-            return multiply_out(*self._codes(entry, shape, rows))
+            codes, scales = read_q4_0(raw)
+            self._finite(entry, scales, first)
+            return multiply_out(codes, scales)
+        if entry.dtype in _DEQUANTISED and len(shape) > 1:
+            return self._dequantised(entry, raw, first)
         if entry.dtype not in _FLOATS:
             raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
-        raw = self._rows(entry, shape, rows)
         if entry.dtype == "BF16":
             values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
             values = raw.view("<f4" if entry.dtype == "F32" else "<f2").astype(np.float32)
-        self._finite(entry, values, rows.indices(shape[0])[0])
+        self._finite(entry, values, first)
         return values.reshape(len(raw), *shape[1:])
 
     def q4_rows(self, name: str, shape: tuple[int, int], rows: slice, *, label: str,
                 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
         """Rows of a matrix in q4 form, values u8[rows, in/2] and scales f16[rows, in/32].
 
-        Q4_0 keeps its scales and codes bit for bit; floats are quantised. Errors of that call the tensor ``label``.
+        Q4_0 keeps its scales and codes bit for bit; all else is quantised. Errors of that call the tensor ``label``.
         """
         entry = self.entry(name, shape)
         if entry.dtype != Q4_0:
             return quantise(self.float_rows(name, shape, rows), name=label)
-        codes, scales = self._codes(entry, shape, rows)
-        return packed(codes), scales
+        values, scales = repack_q4_0(self._rows(entry, shape, rows))
+        self._finite(entry, scales, rows.indices(shape[0])[0])
+        return values, scales
 
     def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """An integer tensor as i32. Raises CheckpointError when a value does not fit."""
