@@ -51,12 +51,14 @@ def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.f
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         inverse = np.where(extremes == 0, np.float32(0), np.float32(-1) / extremes)
         left = np.flatnonzero(clamped | ~_on_grid(columns, inverse * 8))
+        sample = columns[:_SAMPLE].take(left, axis=1)
         for count in range(7, 0, -1):
-            likely = left[_on_grid(columns[:_SAMPLE].take(left, axis=1), inverse[left] * count)]
+            likely = left[_on_grid(sample, inverse[left] * count)]
             found = likely[_on_grid(columns.take(likely, axis=1), inverse[likely] * count)]
             scales[found] = extremes[found] / np.float32(-count)
             if found.size:
                 left = np.setdiff1d(left, found, assume_unique=True)
+                sample = columns[:_SAMPLE].take(left, axis=1)
 
 
 def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
