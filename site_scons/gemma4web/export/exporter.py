@@ -157,7 +157,7 @@ def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
         try:
             size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
         except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
-            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {error}") from None
+            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {str(error)!r:.300}") from None
         if size > vocab:
             raise CheckpointError(f"{source.path}: its tokenizer.json has {size} pieces, the model's vocabulary {vocab}",
                                   advice="check that the tokenizer belongs to this model")

@@ -106,7 +106,7 @@ def quantise(
 def packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """codes u8[n, columns] of 0..15 -> u8[n, columns/2], the even column in the low nibble."""
     pairs = codes.view("<u2")
-    return (pairs | (pairs >> 4)).astype(np.uint8)
+    return np.asarray((pairs | (pairs >> 4)).astype(np.uint8))
 
 
 def _blocks(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
