@@ -28,7 +28,7 @@ constexpr const char* kMethod = "text_decoder";
 constexpr const char* kOtherMethod = "k2_round";
 #endif
 
-constexpr const char* kModels[] = {"f32", "q4", "all_logits", "progressive"};
+constexpr const char* kModels[] = {"f32", "q4", "split", "all_logits", "progressive"};
 
 std::vector<uint8_t> ReadProgram(std::string_view model) {
   return ReadFile(DataPath(Text(model, "/", kMethod, ".g4p")));

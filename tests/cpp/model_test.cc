@@ -90,9 +90,10 @@ struct Bench {
   std::unique_ptr<Model> model;
 };
 
-// Every weight arrives whole, whatever the slices; what pads a buffer to whole words stays zero, P22.
+// Every weight arrives whole, whatever the slices and over however many shards; what pads a buffer to whole words stays
+// zero, P22.
 GEMMA4_TEST(ModelUploadsEveryWeight) {
-  for (const std::string_view name : {"f32", "q4"}) {
+  for (const std::string_view name : {"f32", "q4", "split"}) {
     for (const size_t slice : {size_t{4} << 20, size_t{10007}, size_t{257}, size_t{1}}) {
       Bench bench(name);
       CHECK_OK(bench.Create());
@@ -101,16 +102,22 @@ GEMMA4_TEST(ModelUploadsEveryWeight) {
       const Plan& plan = bench.model->plan();
       std::vector<std::vector<uint8_t>> files;
       for (const auto& shard : plan.shards) files.push_back(ReadFile(DataPath(Text(name, "/", shard.file))));
+      size_t split = 0;
       for (const program::WeightSpan& span : plan.spans) {
         const std::string label = Text(plan.graph.tensors[span.tensor].name, span.scales ? ".scale" : "");
         const auto buffer = Fake().Find(label);
         CHECK(buffer != nullptr);
         if (buffer == nullptr) continue;
         const uint8_t* wanted = files[span.shard].data() + span.begin;
-        const auto end = buffer->bytes.begin() + static_cast<ptrdiff_t>(span.bytes);
-        CHECK(std::equal(buffer->bytes.begin(), end, wanted));
+        const auto begin = buffer->bytes.begin() + static_cast<ptrdiff_t>(span.to);
+        const auto end = begin + static_cast<ptrdiff_t>(span.bytes);
+        CHECK(std::equal(begin, end, wanted));
+        split += span.to != 0;
+        const ops::Tensor& tensor = plan.graph.tensors[span.tensor];
+        if (span.to + span.bytes != (span.scales ? tensor.scales_bytes : tensor.values_bytes)) continue;
         CHECK(std::all_of(end, buffer->bytes.end(), [](uint8_t byte) { return byte == 0; }));
       }
+      CHECK_EQ(split > 0, name == "split");
       bench.CheckNoErrors();
     }
   }

@@ -31,6 +31,7 @@ DECODINGS: Final = {method: decoding for decoding, method in METHODS.items()}
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "f32": {},
     "q4": {"weights": "q4", "max_shard_bytes": 20_000},
+    "split": {"weights": "q4", "max_shard_bytes": 3_000},
     "all_logits": {"weights": "q4", "all_logits": True},
     "progressive": {"query_positions": QueryPositions.PROGRESSIVE},
 }

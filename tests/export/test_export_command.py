@@ -26,7 +26,7 @@ from micro_checkpoint import (
 from gemma4web import __main__ as command_line
 from gemma4web.errors import CheckpointError, ProgramError, PublishError
 from gemma4web.export.exporter import ExportOptions, export
-from gemma4web.export.folder import ModelFolder, load_weights, open_folder
+from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.files import sha256_file
 from gemma4web.program import ir
 
@@ -120,12 +120,47 @@ def test_prefixes_and_shards(tmp_path: Path, prefix: str) -> None:
         np.testing.assert_array_equal(weights[name], values)
 
 
+@pytest.mark.parametrize("form", ["f32", "q4"])
+def test_tensors_larger_than_a_shard(micro_pair: tuple[Path, Path], micro_folders: dict[str, ModelFolder], tmp_path: Path,
+                                     form: str) -> None:
+    """X23: their rows lie in several shards; what is read back is the same, in both methods."""
+    folder = open_folder(export(ExportOptions(target=micro_pair[0], assistant=micro_pair[1], out=tmp_path / "model",
+                                              weights=form, prefill_rows=4, context=32, max_shard_bytes=3000)))
+    assert max(path.stat().st_size for path in folder.path.glob("*.safetensors")) <= 3000
+    for method in (ir.TEXT_DECODER, ir.K2_ROUND):
+        program, whole = folder.program(method), micro_folders[form].program(method)
+        assert len(program.weights) > len(whole.weights) and program.graph == whole.graph
+        found, wanted = (load_weights(one, where.path) for one, where in ((program, folder), (whole, micro_folders[form])))
+        assert found.keys() == wanted.keys()
+        for name, stored in wanted.items():
+            if isinstance(stored, Packed):
+                np.testing.assert_array_equal(found[name].values, stored.values)
+                np.testing.assert_array_equal(found[name].scales, stored.scales)
+            else:
+                np.testing.assert_array_equal(found[name], stored)
+
+
 def test_unused_shared_layer_tensors_are_left_out(tmp_path: Path) -> None:
     """Checkpoints may still hold keys and values of layers that share a cache."""
     extra = {"model.layers.3.self_attn.k_proj.weight": np.full((16, 32), np.nan, np.float32)}
     target = write_checkpoint(tmp_path / "target", target_config(), target_tensors() | extra)
     folder = open_folder(export(ExportOptions(target=target, out=tmp_path / "model")))
     assert "model.layers.3.self_attn.k_proj.weight" not in load_weights(folder.program(ir.TEXT_DECODER), folder.path)
+
+
+def test_tied_head(tmp_path: Path) -> None:
+    """Repacks carry the table of embeddings a second time as lm_head; another one would make another model."""
+    tensors = target_tensors()
+    head = {"lm_head.weight": tensors["model.embed_tokens.weight"].copy()}
+    write_checkpoint(tmp_path / "tied", target_config(), tensors | head)
+    folder = open_folder(export(ExportOptions(target=tmp_path / "tied", out=tmp_path / "model", context=8)))
+    assert "lm_head.weight" not in load_weights(folder.program(ir.TEXT_DECODER), folder.path)
+    for spoil in (lambda w: np.nextafter(w, np.where(np.arange(w.size).reshape(w.shape) == w.size - 1, np.float32(9), w)),
+                  lambda w: w[:-1], lambda w: w.astype(np.int64)):
+        write_checkpoint(tmp_path / "other", target_config(),
+                         tensors | {"lm_head.weight": spoil(tensors["model.embed_tokens.weight"])})
+        with pytest.raises(CheckpointError, match="lm_head.weight differs from model.embed_tokens.weight"):
+            export(ExportOptions(target=tmp_path / "other", out=tmp_path / "bad", context=8))
 
 
 def test_q4_leaves_norms_and_ids_alone(micro_folders: dict[str, ModelFolder]) -> None:

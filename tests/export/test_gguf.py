@@ -21,11 +21,12 @@ from gemma4web.export import config
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.export.gguf_file import gguf_name
+from gemma4web.export.quantise import quantise, repack_q4_0
 from gemma4web.files import sha256_file
 from gemma4web.oracle.decode import speculative
 from gemma4web.oracle.interpreter import RoundProgram, load
 from gemma4web.oracle.weights import from_folder
-from gemma4web.program.ir import K2_ROUND
+from gemma4web.program.ir import K2_ROUND, TEXT_DECODER
 
 FIXTURES = tiny_story.FIXTURES
 ASSISTANT_NAMES = {
@@ -197,6 +198,80 @@ def test_half_precision(tmp_path: Path, dtype: str) -> None:
     found, other = (load_weights(folder.program(K2_ROUND), folder.path) for folder in (mixed, wanted))
     assert all(np.array_equal(values, other[name]) for name, values in found.items()
                if isinstance(values, np.ndarray) and values.ndim == 2 and "ordering" not in name)
+
+
+def _wide_target() -> pack.File:
+    """Hidden 256, so that every matrix that has Q6_K in real files can have it here."""
+    config = {**tiny_story.CONFIG, "target": {**tiny_story.CONFIG["target"], "vocab": 512, "hidden": 256, "per_layer": 64}}
+    return pack.target_file(config, tiny_story.target_packed(config), tiny_story.first_pieces(512))
+
+
+def _q6_k(rows: int, columns: int) -> np.ndarray:
+    """Rows of blocks of 256 values u8[rows, columns/256*210] with codes of all kinds and steps of f16's normal range."""
+    random = np.random.default_rng(rows)
+    blocks = random.integers(0, 256, (rows, columns // 256, 210), dtype=np.uint8)
+    blocks[..., 208:] = random.uniform(1e-4, 1e-3, (rows, columns // 256, 1)).astype("<f2").view(np.uint8)
+    return blocks.reshape(rows, -1)
+
+
+def test_official_mix(tmp_path: Path) -> None:
+    """X22: Q6_K tables, a Q8_0 and an F16 matrix among Q4_0 ones. Those keep every bit, the others are dequantised by the
+    gguf package and quantised again; no form is asked for, and it is q4."""
+    file = _wide_target()
+    file.tensors["token_embd.weight"] = _q6_k(512, 256), Type.Q6_K
+    file.tensors["per_layer_token_embd.weight"] = _q6_k(512, 256), Type.Q6_K
+    noise = np.random.default_rng(8).normal(0, 0.05, (256, 256)).astype(np.float32)
+    file.tensors["per_layer_model_proj.weight"] = noise.astype(np.float16), Type.F16
+    file.tensors["blk.0.inp_gate.weight"] = gguf.quants.quantize(noise[:64], Type.Q8_0), Type.Q8_0
+    file.write(tmp_path / "target.gguf")
+    folder = open_folder(export(ExportOptions(target=tmp_path / "target.gguf", out=tmp_path / "model", context=8)))
+    weights, compared = load_weights(folder.program(TEXT_DECODER), folder.path), set()
+    assert folder.receipt["weights"] == "q4"
+    for name, stored in weights.items():
+        raw, type_ = file.tensors[gguf_name(name)]
+        if not isinstance(stored, Packed):
+            continue
+        compared.add(type_)
+        if type_ is Type.Q4_0:
+            wanted = repack_q4_0(raw)
+        else:
+            wanted = quantise(gguf.quants.dequantize(raw, type_), name=name)
+        assert np.array_equal(stored.values, wanted[0]) and np.array_equal(stored.scales, wanted[1]), name
+    assert compared == {Type.Q4_0, Type.Q6_K, Type.Q8_0, Type.F16}
+
+
+@pytest.mark.parametrize("type_", [Type.Q8_0, Type.BF16, Type.F16, Type.F32])
+def test_every_matrix_of_one_dtype(tmp_path: Path, type_: Type) -> None:
+    """Converters write such files, too; f32 then holds what the gguf package's own decoder gives."""
+    file = _wide_target()
+    for name, (values, packed) in file.tensors.items():
+        if packed is Type.Q4_0:
+            file.tensors[name] = gguf.quants.quantize(gguf.quants.dequantize(values, packed).clip(-100, 100), type_), type_
+    file.write(tmp_path / "target.gguf")
+    folder = open_folder(export(ExportOptions(target=tmp_path / "target.gguf", out=tmp_path / "f32", context=8, weights="f32")))
+    for name, stored in load_weights(folder.program(TEXT_DECODER), folder.path).items():
+        raw, stored_type = file.tensors[gguf_name(name)]
+        wanted = gguf.quants.dequantize(raw, stored_type)
+        assert isinstance(stored, np.ndarray) and np.array_equal(stored.reshape(-1), wanted.reshape(-1)), name
+    default = open_folder(export(ExportOptions(target=tmp_path / "target.gguf", out=tmp_path / "default", context=8)))
+    assert default.receipt["weights"] == ("q4" if type_ is Type.Q8_0 else "f32")
+
+
+def test_layout_with_unused_keys_and_values(tmp_path: Path) -> None:
+    """X22: the files of 601 tensors export what those of 541 do, byte for byte, even if the unused ones are not finite;
+    and so do those that carry the tied head a second time."""
+    file = tiny_story.story_files(512)[0]
+    file.write(tmp_path / "few.gguf")
+    for layer, size in ((2, 32), (3, 64)):
+        for name, rows in (("attn_k", size), ("attn_v", size)):
+            file.tensors[f"blk.{layer}.{name}.weight"] = np.full((rows, 32), np.nan, np.float32), Type.F32
+        file.tensors[f"blk.{layer}.attn_k_norm.weight"] = np.full(size, np.nan, np.float32), Type.F32
+    file.write(tmp_path / "many.gguf")
+    file.tensors["output.weight"] = file.tensors["token_embd.weight"]
+    file.write(tmp_path / "headed.gguf")
+    few, many, headed = (open_folder(export(ExportOptions(target=tmp_path / f"{name}.gguf", out=tmp_path / name, context=8)))
+                         for name in ("few", "many", "headed"))
+    assert _shards(few) == _shards(many) == _shards(headed)
 
 
 def test_target_of_gguf_with_an_assistant_of_safetensors(tmp_path: Path) -> None:

@@ -103,10 +103,12 @@ _LARGE_STEP = np.full((32, 64), 0x7C, np.uint8)
     (TARGET, _tensor("output_norm.weight", np.ones(32, np.int32), Type.I32), "output_norm.weight is I32, wanted one of F32"),
     (TARGET, _tensor("blk.0.attn_output.weight", np.repeat(_LARGE_STEP, 18, axis=1)[:, :36], Type.Q4_0),
      r"blk.0.attn_output.weight holds a NaN or infinity \(first in row 0\)"),
-    (TARGET, _more("output.weight", np.ones((VOCAB, 32), np.float32), Type.F32), "an untied LM head is not supported"),
-    (TARGET, _tensor("blk.0.inp_gate.weight", gguf.quants.quantize(np.ones((32, 32), np.float32), Type.Q8_0), Type.Q8_0),
-     "tensor blk.0.inp_gate.weight is Q8_0, wanted one of F32, F16, BF16, I32, Q4_0"),
-    (TARGET, _more("extra.weight", np.zeros((1, 210), np.uint8), Type.Q6_K), "tensor extra.weight is Q6_K"),
+    (TARGET, _more("output.weight", np.ones((VOCAB, 32), np.float32), Type.F32), "output.weight differs from token_embd.weight"),
+    (TARGET, _tensor("blk.0.inp_gate.weight", np.zeros((32, 144), np.uint8), Type.Q4_K),
+     "tensor blk.0.inp_gate.weight is Q4_K, wanted one of F32, F16, BF16, I32, Q4_0, Q6_K, Q8_0"),
+    (TARGET, _more("extra.weight", np.zeros((1, 84), np.uint8), Type.Q2_K), "tensor extra.weight is Q2_K"),
+    (TARGET, _tensor("token_embd.weight", np.full((VOCAB, 34), 0x7F, np.uint8), Type.Q8_0),
+     r"token_embd.weight holds a NaN or infinity \(first in row 0\)"),
     (ASSISTANT, _tensor("masked_embd_ordering", None), "has no tensor masked_embd_ordering, wanted the centroid head"),
     (ASSISTANT, _both(_tensor("masked_embd_ordering", None), _tensor("masked_embd_centroids.weight", None)),
      "no tensor masked_embd_centroids.weight and no masked_embd_ordering"),
@@ -160,9 +162,9 @@ def test_remedies(story: tuple[Path, Path], tmp_path: Path) -> None:
     assert advice(tmp_path / "llama.gguf") == "name a Gemma 4 text model or its assistant"
     (tmp_path / "notes.txt").write_text("hello")
     assert advice(tmp_path / "notes.txt") == "name a GGUF file, or the folder of a Hugging Face checkpoint"
-    more = pack.File(architecture="gemma4", metadata={}, tensors={"a": (np.zeros((1, 210), np.uint8), Type.Q6_K)})
-    more.write(tmp_path / "q6.gguf")
-    assert advice(tmp_path / "q6.gguf").startswith("name a file whose matrices are Q4_0, BF16, F16 or F32 throughout")
+    more = pack.File(architecture="gemma4", metadata={}, tensors={"a": (np.zeros((1, 144), np.uint8), Type.Q4_K)})
+    more.write(tmp_path / "q4_k.gguf")
+    assert advice(tmp_path / "q4_k.gguf").startswith("name a file whose matrices are Q4_0, Q6_K, Q8_0, BF16, F16 or F32")
 
 
 @pytest.mark.parametrize("path", ["absent.gguf", "absent"])

@@ -119,9 +119,47 @@ def test_size_limit(target: Path, tmp_path: Path) -> None:
                 assert set(opened.keys()) == {item.tensor.name for item in plan.items}
 
 
-def test_tensor_larger_than_a_shard_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="embed needs 4000000 bytes, a shard holds 1000000"):
-        shards.plan([_tensor("embed", 1000, 1000)], max_bytes=1_000_000)
+@pytest.mark.parametrize(("rows", "columns", "dtype", "limit"), [
+    (64, 160, Dtype.Q4, 2000), (64, 160, Dtype.F32, 3000), (63, 96, Dtype.Q4, 1500), (64, 160, Dtype.Q4, 6300)])
+def test_tensor_larger_than_a_shard_is_split(tmp_path: Path, rows: int, columns: int, dtype: Dtype, limit: int) -> None:
+    """Row ranges in order, each an even number of rows from an even row on, whose bytes are those of the whole tensor."""
+    values = np.random.default_rng(3).normal(size=(rows, columns)).astype(np.float32)
+    folder = write_checkpoint(tmp_path, {}, {"before": np.ones(8, np.float32), "w": values, "after": np.ones(8, np.float32)})
+    plans = shards.plan([_tensor("before", 8), _tensor("w", rows, columns, dtype=dtype), _tensor("after", 8)], max_bytes=limit)
+    items = [item for plan in plans for item in plan.items]
+    assert [item.tensor.name for item in items] == ["before"] + ["w"] * (len(items) - 2) + ["after"] and len(items) > 3
+    ranges = [(item.first, item.last) for item in items[1:-1]]
+    assert [first for first, _ in ranges] == [0, *(last for _, last in ranges[:-1])] and ranges[-1][1] == rows
+    assert all(first % 2 == 0 for first, _ in ranges)
+    assert max(last - first for first, last in ranges) - (ranges[-1][1] - ranges[-1][0]) <= 2 * len(ranges)
+    found: dict[str, bytes] = {}
+    with Checkpoint(folder) as checkpoint:
+        for plan in plans:
+            data, done, _ = _written(plan, checkpoint)
+            assert len(data) == done.shard.bytes == shards.planned_bytes(plan) <= limit
+            assert done.items == plan.items and load(data).keys() == done.spans.keys()
+            found |= {name: data[span.begin : span.begin + span.bytes] for name, span in done.spans.items()}
+        [whole] = shards.plan([_tensor("w", rows, columns, dtype=dtype)])
+        data, done, _ = _written(whole, checkpoint)
+    for number in range(len(items[1].parts)):
+        span = done.spans[whole.items[0].parts[number].name]
+        parts = b"".join(found[item.parts[number].name] for item in items[1:-1])
+        assert parts == data[span.begin : span.begin + span.bytes]
+    assert items[1].parts[0].name == f"w[0:{ranges[0][1]}]"
+
+
+def test_split_table_of_integers(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path, {}, assistant_tensors())
+    plans = shards.plan([_tensor("assistant.masked_embedding.token_ordering", 8, 8, dtype=Dtype.I32)], max_bytes=550)
+    with Checkpoint(folder) as checkpoint:
+        tables = [values for plan in plans for values in load(_written(plan, checkpoint)[0]).values()]
+    assert len(tables) > 1
+    np.testing.assert_array_equal(np.concatenate(tables).reshape(-1), assistant_tensors()["masked_embedding.token_ordering"])
+
+
+def test_two_rows_larger_than_a_shard_are_refused() -> None:
+    with pytest.raises(CheckpointError, match="embed needs 2000000 bytes for 2 rows, a shard holds 999936"):
+        shards.plan([_tensor("embed", 4, 250_000)], max_bytes=1_000_000)
 
 
 def test_columns_that_q4_cannot_group_are_named() -> None:

@@ -108,7 +108,12 @@ def test_flipped_header_bits_never_escape_as_other_errors(tmp_path: Path, data: 
     ({"shape": [3, -4]}, "malformed shape"),
     ({"shape": [3, 5]}, "needs 60 bytes, its offsets hold 48"),
     ({"data_offsets": [4, 52]}, "begins at byte"),
-    ({"data_offsets": [0]}, "malformed shape or offsets"),
+    ({"data_offsets": [0]}, "malformed offsets"),
+    ({"data_offsets": [48, 0]}, "needs 48 bytes, its offsets hold -48"),
+    ({"shape": [1] * 9}, "malformed shape"),
+    ({"shape": [2**54]}, "malformed shape"),
+    ({"shape": [True, 12]}, "malformed shape"),
+    ({"dtype": ["F32"]}, "unknown dtype"),
     ({"extra": 1}, "entry of table is malformed"),
 ])
 def test_malformed_entries(tmp_path: Path, change: dict[str, object], message: str) -> None:

@@ -93,7 +93,7 @@ const gpu::Buffer& Memory::Resolve(const BindingRef& ref) const {
 
 Status Memory::Open(const WeightSpan& span) {
   const gpu::Buffer& buffer = span.scales ? scales_[span.tensor] : values_[span.tensor];
-  writer_.emplace(context_, buffer, 0, span.bytes);
+  writer_.emplace(context_, buffer, span.to, span.bytes);
   return {};
 }
 

@@ -35,13 +35,15 @@ struct ShardInfo {
   bool assistant = false;
 };
 
-// A piece of a shard that goes to the start of one GPU buffer. `scales`: the second buffer of a 4-bit weight.
+// A piece of a shard that goes to one GPU buffer, to its start unless the weight's rows lie in several pieces. `scales`:
+// the second buffer of a 4-bit weight.
 struct WeightSpan {
   uint32_t tensor = 0;
   bool scales = false;
   uint32_t shard = 0;
   uint64_t begin = 0;  // absolute offset in the shard file
   uint64_t bytes = 0;
+  uint64_t to = 0;  // offset in the buffer, a multiple of 4
 };
 
 struct Plan {

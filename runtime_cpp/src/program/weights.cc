@@ -48,11 +48,18 @@ Status ReadShards(const schema::Program& root, Plan* plan) {
   return {};
 }
 
-// One span of `tensor`; `bytes` is what its dims and dtype need.
-Status AddSpan(const schema::Span* table, uint32_t tensor, bool scales, uint64_t bytes, Plan* plan) {
+// One span of `tensor`, whose rows of `row_bytes` it continues at row `first`; fills in how many rows it has.
+Status AddSpan(const schema::Span* table, uint32_t tensor, bool scales, uint64_t row_bytes, uint64_t first,
+               uint64_t* rows, Plan* plan) {
   const std::string label = Text(scales ? "scales of weight " : "weight ", plan->graph.tensors[tensor].name);
-  const WeightSpan span{tensor, scales, table->shard(), table->begin(), table->bytes()};
-  if (span.bytes != bytes) return CorruptData(Text(label, ": ", span.bytes, " bytes in its shard, wanted ", bytes));
+  const WeightSpan span{tensor, scales, table->shard(), table->begin(), table->bytes(), first * row_bytes};
+  if (span.bytes == 0 || span.bytes % row_bytes != 0) {
+    return CorruptData(Text(label, ": ", span.bytes, " bytes in its shard, wanted whole rows of ", row_bytes));
+  }
+  *rows = span.bytes / row_bytes;
+  if (span.to % 4 != 0) {
+    return CorruptData(Text(label, " is split at row ", first, ", ", span.to, " bytes in, wanted a multiple of 4"));
+  }
   if (span.shard >= plan->shards.size()) {
     return CorruptData(Text(label, " lies in shard ", span.shard, "; the program has ", plan->shards.size()));
   }
@@ -68,7 +75,8 @@ Status AddSpan(const schema::Span* table, uint32_t tensor, bool scales, uint64_t
   return {};
 }
 
-Status ReadWeight(const schema::Weight& table, std::vector<bool>* placed, Plan* plan) {
+// `placed`: the rows of every tensor that have a place already.
+Status ReadWeight(const schema::Weight& table, std::vector<uint64_t>* placed, Plan* plan) {
   const std::vector<Tensor>& tensors = plan->graph.tensors;
   const uint32_t index = table.tensor();
   if (index >= tensors.size()) {
@@ -76,13 +84,23 @@ Status ReadWeight(const schema::Weight& table, std::vector<bool>* placed, Plan* 
   }
   const Tensor& tensor = tensors[index];
   if (tensor.storage != schema::Storage_Weight) return CorruptData(Text("tensor ", tensor.name, " is no weight"));
-  if ((*placed)[index]) return CorruptData(Text("weight ", tensor.name, " has two places"));
-  (*placed)[index] = true;
+  const uint64_t all = tensor.dims[0];
+  const uint64_t first = (*placed)[index];
+  if (first == all) return CorruptData(Text("weight ", tensor.name, " has two places"));
   if (table.values() == nullptr) return CorruptData(Text("weight ", tensor.name, " has no values"));
-  GEMMA4_RETURN_IF_ERROR(AddSpan(table.values(), index, false, tensor.values_bytes, plan));
+  uint64_t rows = 0;
+  GEMMA4_RETURN_IF_ERROR(AddSpan(table.values(), index, false, tensor.values_bytes / all, first, &rows, plan));
+  if (rows > all - first) {
+    return CorruptData(Text("weight ", tensor.name, ": ", first + rows, " rows in its shards, wanted ", all));
+  }
+  (*placed)[index] = first + rows;
   if (tensor.dtype == schema::Dtype_Q4) {
     if (table.scales() == nullptr) return CorruptData(Text("q4 weight ", tensor.name, " has no scales"));
-    return AddSpan(table.scales(), index, true, tensor.scales_bytes, plan);
+    uint64_t scale_rows = 0;
+    GEMMA4_RETURN_IF_ERROR(AddSpan(table.scales(), index, true, tensor.scales_bytes / all, first, &scale_rows, plan));
+    if (scale_rows == rows) return {};
+    return CorruptData(
+        Text("weight ", tensor.name, " has values of ", rows, " and scales of ", scale_rows, " rows in one place"));
   }
   if (table.scales() != nullptr && table.scales()->bytes() != 0) {
     return CorruptData(Text("weight ", tensor.name, " is not q4 and has scales"));
@@ -119,12 +137,15 @@ bool IsPlainFileName(std::string_view name) {
 Status ReadWeights(Plan* plan) {
   const schema::Program& root = Root(*plan);
   GEMMA4_RETURN_IF_ERROR(ReadShards(root, plan));
-  std::vector<bool> placed(plan->graph.tensors.size(), false);
+  std::vector<uint64_t> placed(plan->graph.tensors.size(), 0);
   for (const schema::Weight* table : *root.weights()) GEMMA4_RETURN_IF_ERROR(ReadWeight(*table, &placed, plan));
   for (size_t i = 0; i < placed.size(); ++i) {
     const Tensor& tensor = plan->graph.tensors[i];
-    if (tensor.storage == schema::Storage_Weight && !placed[i]) {
-      return CorruptData(Text("weight ", tensor.name, " has no place in a shard"));
+    if (tensor.storage != schema::Storage_Weight) continue;
+    if (placed[i] == 0) return CorruptData(Text("weight ", tensor.name, " has no place in a shard"));
+    if (placed[i] != tensor.dims[0]) {
+      return CorruptData(
+          Text("weight ", tensor.name, ": ", placed[i], " rows in its shards, wanted ", tensor.dims[0]));
     }
   }
   return CheckOverlap(plan);

@@ -1,5 +1,5 @@
-// Where weights lie in the shards. Owns the checks that every weight has exactly one place, of exactly its size, inside
-// its file, overlapping no other, and that file names are plain names. Never reads a shard: shard_stream.h does.
+// Where weights lie in the shards. Owns the checks that every row of a weight has exactly one place, of exactly its size,
+// inside its file, overlapping no other, and that file names are plain names. Never reads a shard: shard_stream.h does.
 #pragma once
 
 #include "base/result.h"

@@ -52,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Exports Hugging Face checkpoints (config.json + safetensors) or GGUF files to a folder with the "
                     "programs text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder "
                     "appears only when it is complete.",
-        epilog="Input tensors may be f32, bf16 or f16, in GGUF also Q4_0. q4 packs every matrix in groups of 32 columns, "
-               "each with one f16 scale; Q4_0 matrices keep their codes and scales as they are. "
+        epilog="Input tensors may be f32, bf16 or f16, in GGUF also Q4_0, Q6_K and Q8_0. q4 packs every matrix in groups of "
+               "32 columns, each with one f16 scale; Q4_0 matrices keep their codes and scales as they are. "
                f"On a hub a checkpoint is {SPELLING}; a branch is looked up once, and its commit told and recorded. "
                "HF_TOKEN holds the token for repositories that need one.",
     )
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true",
                         help="tell what would be read and written, and the ops of the programs; write nothing")
     parser.add_argument("--weights", choices=("f32", "q4"),
-                        help="form of the matrices (default: q4 if an input has Q4_0 matrices, else f32)")
+                        help="form of the matrices (default: q4 if an input has quantised matrices, else f32)")
     parser.add_argument("--prefill-rows", type=int, default=DEFAULT_PREFILL_ROWS, metavar="N",
                         help="tokens of the largest prefill pass")
     parser.add_argument("--context", type=int, metavar="N",

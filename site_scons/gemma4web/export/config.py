@@ -14,24 +14,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from gemma4web.errors import CheckpointError
+from gemma4web.export import json_file
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
 
 _WANTED_TARGET: Final = "gemma4_text"
-_WHOLE: Final = "fetch this file of the checkpoint again, and name the folder that holds config.json and safetensors"
+WHOLE: Final = "fetch this file of the checkpoint again, and name the folder that holds config.json and safetensors"
+_DAMAGED: Final = "this project supports no such model, or the file is damaged: fetch it again"
 _OUTER_TARGET: Final = ("gemma4", "gemma4_unified")
+MAX_LAYERS: Final = 256
+MAX_VOCAB: Final = 1 << 20
+"""Sizes that no Gemma 4 model comes near; a graph or a table of more is a waste of memory before anything is checked."""
 
 
 def load(path: Path) -> dict[str, Any]:
     """Reads a JSON object. Raises CheckpointError."""
-    try:
-        document = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}", advice=_WHOLE) from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}", advice=_WHOLE) from None
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{path} is no JSON object", advice=_WHOLE)
-    return document
+    return json_file.load(path, advice=WHOLE)
+
+
+def _start(value: Any) -> Any:
+    """Enough of a value to show: the text of a whole tokenizer is not made for a message."""
+    return value[:200] if isinstance(value, list | str) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,10 +49,10 @@ class Fields:
     spelled: Mapping[str, str] = field(default_factory=dict)
 
     def fail(self, name: str, wanted: str, *, advice: str | None = None) -> CheckpointError:
-        found = json.dumps(self.values.get(name)) if name in self.values else "nothing"
+        found = json.dumps(_start(self.values.get(name))) if name in self.values else "nothing"
         found = found if len(found) < 200 else found[:200] + "..."
         label = self.spelled.get(self.inside + name, self.inside + name)
-        return CheckpointError(f"{self.path}: `{label}` is {found}, wanted {wanted}", advice=advice)
+        return CheckpointError(f"{self.path}: `{label}` is {found}, wanted {wanted}", advice=advice or _DAMAGED)
 
     def section(self, name: str) -> Fields:
         value = self.values.get(name)
@@ -58,10 +60,10 @@ class Fields:
             raise self.fail(name, "an object")
         return Fields(path=self.path, values=value, inside=f"{self.inside}{name}.", spelled=self.spelled)
 
-    def integer(self, name: str, *, least: int = 1, default: int | None = None) -> int:
+    def integer(self, name: str, *, least: int = 1, most: int = (1 << 31) - 1, default: int | None = None) -> int:
         value = self.values.get(name, default)
-        if type(value) is not int or not least <= value < 1 << 31:
-            raise self.fail(name, f"an integer >= {least}")
+        if type(value) is not int or not least <= value <= most:
+            raise self.fail(name, f"an integer {least}..{most}")
         return value
 
     def number(self, name: str, *, default: float | None = None) -> float:
@@ -112,7 +114,7 @@ def _head_dims(f: Fields, types: list[LayerType]) -> list[int]:
         overrides = f.section("per_layer_config")
         for key in overrides.values:
             entry = overrides.section(key)
-            if not key.isdecimal() or int(key) >= len(types) or set(entry.values) - {"head_dim"}:
+            if not key.isdecimal() or len(key) > 4 or int(key) >= len(types) or set(entry.values) - {"head_dim"}:
                 raise overrides.fail(key, f"an object with head_dim under a layer number below {len(types)}")
             dims[int(key)] = entry.integer("head_dim")
     if any(dim % 2 for dim in dims):
@@ -170,7 +172,7 @@ def target_sizes(outer: Fields, prefix: str) -> Target:
         f = outer
     f.only("model_type", _WANTED_TARGET, why="name a Gemma 4 text checkpoint with --target")
     _refuse_unsupported(f)
-    count, hidden, vocab = f.integer("num_hidden_layers"), f.integer("hidden_size"), f.integer("vocab_size")
+    count, hidden, vocab = f.integer("num_hidden_layers", most=MAX_LAYERS), f.integer("hidden_size"), f.integer("vocab_size", most=MAX_VOCAB)
     types = _layer_types(f, count)
     head_dims = _head_dims(f, types)
     shared = f.integer("num_kv_shared_layers", least=0, default=0)
@@ -208,8 +210,8 @@ def assistant_sizes(outer: Fields, target: Target) -> Assistant:
     f = outer.section("text_config")
     f.only("model_type", _WANTED_TARGET)
     _refuse_unsupported(f)
-    count = f.integer("num_hidden_layers")
-    types, vocab = _layer_types(f, count), f.integer("vocab_size")
+    count = f.integer("num_hidden_layers", most=MAX_LAYERS)
+    types, vocab = _layer_types(f, count), f.integer("vocab_size", most=MAX_VOCAB)
     f.only("num_kv_shared_layers", count, why="an assistant reads its target's caches in every layer")
     f.only("hidden_size_per_layer_input", None, 0, why="an assistant has no per-layer embeddings")
     f.only("use_double_wide_mlp", None, False, why="an assistant has no double-wide MLP")

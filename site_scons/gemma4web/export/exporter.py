@@ -157,19 +157,16 @@ def _check_tensors(tensors: list[Tensor], sources: dict[Role, Source]) -> None:
 
 def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[int, ...], source: str) -> Program:
     """A graph with the spans of its weights; only shards that it reads are listed."""
-    needed = {tensor.name for _, tensor in graph.weights()}
-    used = [shard for shard in written if needed & shard.spans.keys()]
-    where = {name: (number, span) for number, shard in enumerate(used) for name, span in shard.spans.items()}
-
-    def span(name: str) -> ir.Span:
-        number, found = where[name]
-        return dataclasses.replace(found, shard=number)
-
-    weights = tuple(
-        Weight(tensor=index, values=span(tensor.name),
-               scales=span(tensor.name + shards.SCALE_SUFFIX) if tensor.dtype is Dtype.Q4 else None)
-        for index, tensor in graph.weights()
-    )
+    index_of = {tensor.name: index for index, tensor in graph.weights()}
+    used = [shard for shard in written if any(item.tensor.name in index_of for item in shard.items)]
+    placed: dict[int, list[Weight]] = {index: [] for index in index_of.values()}
+    for number, shard in enumerate(used):
+        for item in shard.items:
+            if item.tensor.name in index_of:
+                spans = [dataclasses.replace(shard.spans[part.name], shard=number) for part in item.parts]
+                index = index_of[item.tensor.name]
+                placed[index].append(Weight(tensor=index, values=spans[0], scales=spans[1] if len(spans) > 1 else None))
+    weights = tuple(weight for ranges in placed.values() for weight in ranges)
     return Program(graph=graph, shards=tuple(shard.shard for shard in used), weights=weights, stop_ids=stop_ids,
                    source_sha256=source).counted()
 
@@ -181,7 +178,7 @@ def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
         try:
             size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
         except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
-            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {error}") from None
+            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {str(error)!r:.300}") from None
         if size > vocab:
             raise CheckpointError(f"{source.path}: its tokenizer.json has {size} pieces, the model's vocabulary {vocab}",
                                   advice="check that the tokenizer belongs to this model")

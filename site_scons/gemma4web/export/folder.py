@@ -90,13 +90,24 @@ def _slice(data: bytes, span: Span, dtype: str) -> Array:
 
 
 def _stored(tensor: Tensor, values: bytes, span: Span, scales: bytes, scale_span: Span | None) -> Stored:
+    """The rows of a weight that one place holds."""
     if tensor.dtype is not Dtype.Q4:
-        return _slice(values, span, "<f4" if tensor.dtype is Dtype.F32 else "<i4").reshape(tensor.dims)
+        return _slice(values, span, "<f4" if tensor.dtype is Dtype.F32 else "<i4").reshape(-1, *tensor.dims[1:])
     if scale_span is None:
         raise ProgramError(f"{tensor.name} is q4 and has no scales")
-    rows, columns = tensor.dims
-    return Packed(values=_slice(values, span, "u1").reshape(rows, columns // 2),
-                  scales=_slice(scales, scale_span, "<f2").reshape(rows, columns // Q4_GROUP))
+    return Packed(values=_slice(values, span, "u1").reshape(-1, tensor.dims[1] // 2),
+                  scales=_slice(scales, scale_span, "<f2").reshape(-1, tensor.dims[1] // Q4_GROUP))
+
+
+def _joined(parts: list[Stored]) -> Stored:
+    if len(parts) == 1:
+        return parts[0]
+    arrays = [part for part in parts if not isinstance(part, Packed)]
+    if arrays:
+        return np.concatenate(arrays)
+    packed = [part for part in parts if isinstance(part, Packed)]
+    return Packed(values=np.concatenate([part.values for part in packed]),
+                  scales=np.concatenate([part.scales for part in packed]))
 
 
 def load_weights(program: Program, folder: Path) -> dict[str, Stored]:
@@ -110,10 +121,10 @@ def load_weights(program: Program, folder: Path) -> dict[str, Stored]:
         if len(data[-1]) != shard.bytes or hashlib.sha256(data[-1]).hexdigest() != shard.sha256:
             raise ProgramError(f"{folder / shard.file} is not the shard that the program was made with",
                                advice="export the model again")
-    tensors, loaded = program.graph.tensors, {}
+    ranges: dict[int, list[Stored]] = {}
     for weight in program.weights:
         scales = weight.scales
-        tensor = tensors[weight.tensor]
-        loaded[tensor.name] = _stored(tensor, data[weight.values.shard], weight.values,
-                                      data[scales.shard] if scales else b"", scales)
-    return loaded
+        ranges.setdefault(weight.tensor, []).append(_stored(
+            program.graph.tensors[weight.tensor], data[weight.values.shard], weight.values,
+            data[scales.shard] if scales else b"", scales))
+    return {program.graph.tensors[index].name: _joined(parts) for index, parts in ranges.items()}

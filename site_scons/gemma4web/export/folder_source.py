@@ -14,6 +14,8 @@ from gemma4web.program.architecture import Assistant, Target
 PREFIXES: Final = ("model.language_model.", "model.")
 
 _TEXT_FILES: Final = ("tokenizer.json", "chat_template.jinja")
+_MAX_TEXT_BYTES: Final = 64 << 20
+"""Twice the size of Gemma's tokenizer.json."""
 CARRIED: Final = ("config.json", "generation_config.json", "model.safetensors.index.json", *_TEXT_FILES,
                    "tokenizer_config.json")
 
@@ -39,7 +41,9 @@ class FolderSource(Checkpoint, Source):
                               advice="name a Gemma 4 text checkpoint with --target")
 
     def target(self) -> Target:
-        return config.read_target(self.path / "config.json", self.prefix())
+        sizes = config.read_target(self.path / "config.json", self.prefix())
+        self.check_tied("lm_head.weight", f"{self.prefix()}embed_tokens.weight")
+        return sizes
 
     def assistant(self, target: Target) -> Assistant:
         return config.read_assistant(self.path / "config.json", target)
@@ -47,8 +51,15 @@ class FolderSource(Checkpoint, Source):
     def special_ids(self, vocab: int) -> tuple[int | None, tuple[int, ...]]:
         return config.special_ids(self.path, vocab)
 
+    def _text(self, path: Path) -> bytes:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_TEXT_BYTES + 1)
+        if len(data) > _MAX_TEXT_BYTES:
+            raise CheckpointError(f"{path} has more than {_MAX_TEXT_BYTES} bytes", advice=config.WHOLE)
+        return data
+
     def text_files(self, vocab: int) -> dict[str, bytes]:
-        files = {name: (self.path / name).read_bytes() for name in _TEXT_FILES if (self.path / name).is_file()}
+        files = {name: self._text(self.path / name) for name in _TEXT_FILES if (self.path / name).is_file()}
         settings = self.path / "tokenizer_config.json"
         if "chat_template.jinja" not in files and settings.is_file():
             template = config.load(settings).get("chat_template")

@@ -54,9 +54,7 @@ class GgufSource(GgufTensors, Source):
 
     def target(self) -> Target:
         self._check_architecture(TARGET)
-        if "output.weight" in self:
-            raise CheckpointError(f"{self.path} has a tensor output.weight, wanted none",
-                                  advice="an untied LM head is not supported")
+        self.check_tied("output.weight", f"{PREFIX}embed_tokens.weight")
         sizes = config.target_sizes(target_fields(self.path, self.metadata, self._vocab()), PREFIX)
         self._check_rope(sizes)
         return sizes

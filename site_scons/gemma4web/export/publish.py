@@ -9,24 +9,50 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, NoReturn, Self
 
 from gemma4web.errors import PublishError
 
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds back SIGINT, so that a second Ctrl-C does not stop the clean-up."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Holds back SIGINT to the end of the block, so that it does not part what was made from the note of it.
+
+    A signal mask would not do: the signal may reach another thread, and Python interrupts the main one all the same.
+    """
+    if threading.current_thread() is not threading.main_thread():  # Python interrupts the main thread only
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _remove(path: Path, identity: tuple[int, int]) -> None:
+    """Removes a file or an empty folder, unless something else has taken its place."""
+    with suppress(OSError):
+        if _identity(path) == identity:
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 class Publication:
@@ -35,29 +61,43 @@ class Publication:
     def __init__(self, destination: Path) -> None:
         self.destination = destination.absolute()
         self.partial = self.destination.parent / f".{self.destination.name}.partial"
-        self._undo: list[Path] = []
+        self._undo: list[tuple[Path, tuple[int, int]]] = []
         self._committed = False
 
     def _refuse_existing(self) -> None:
         if os.path.lexists(self.destination):
             raise PublishError(f"{self.destination} exists", advice="name another folder, or remove it yourself")
 
+    def _refuse_debris(self, *folders: Path) -> NoReturn:
+        left = " ".join(shlex.quote(str(folder)) for folder in folders)
+        raise PublishError(f"{self.partial} was left by an interrupted export",
+                           advice=f"make sure that no export is running, then: rm -r {left}")
+
     def __enter__(self) -> Self:
+        claimed = self.destination.is_dir() and not self.destination.is_symlink() and not any(self.destination.iterdir())
+        if claimed and self.partial.is_dir():
+            self._refuse_debris(self.destination, self.partial)
         self._refuse_existing()
         try:
             for folder in reversed([self.partial, *self.partial.parents]):
-                if not os.path.lexists(folder):
-                    self._undo.append(folder)
-                    folder.mkdir()
-                elif folder == self.partial:
-                    raise PublishError(f"{self.partial} was left by an interrupted export",
-                                       advice=f"make sure that no export is running, then: rm -r '{self.partial}'")
+                if folder == self.partial or not os.path.lexists(folder):
+                    self._make(folder)
+            return self  # in here, so that an interrupt finds the clean-up up to the end
         except BaseException as error:
             self._roll_back()
             if isinstance(error, OSError):
                 raise self._explain(error) from None
             raise
-        return self
+
+    def _make(self, folder: Path) -> None:
+        with _uninterrupted():
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                if folder == self.partial:
+                    self._refuse_debris(folder)
+                return  # another publisher made it meanwhile
+            self._undo.append((folder, _identity(folder)))
 
     def _explain(self, error: OSError) -> PublishError:
         reason = "no space left on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
@@ -68,15 +108,14 @@ class Publication:
     def open(self, name: str) -> Iterator[BinaryIO]:
         """A new file of the folder, flushed to disk when the block ends. Raises PublishError on a full disk."""
         path = self.partial / name
-        self._undo.append(path)
         try:
-            with path.open("xb") as stream:
+            with ExitStack() as opened:
+                with _uninterrupted():
+                    stream = opened.enter_context(path.open("xb"))
+                    self._undo.append((path, _identity(path)))
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-        except FileExistsError as error:
-            self._undo.remove(path)  # somebody else's file
-            raise self._explain(error) from None
         except OSError as error:
             raise self._explain(error) from None
 
@@ -85,26 +124,48 @@ class Publication:
             stream.write(data)
 
     def commit(self) -> None:
-        """Makes the folder visible under its name. Raises PublishError when somebody took the name meanwhile."""
-        self._refuse_existing()
-        with _uninterrupted():
-            try:
-                os.rename(self.partial, self.destination)
-            except OSError as error:
-                raise self._explain(error) from None
-            self._committed = True
+        """Makes the folder visible under its name. Raises PublishError when somebody took the name meanwhile.
+
+        An empty folder claims the name first: a rename alone would replace an empty folder of somebody else.
+        """
+        try:
+            self._sync()
+            with _uninterrupted():
+                self._refuse_existing()
+                self.destination.mkdir()
+                claim = self.destination, _identity(self.destination)
+                try:
+                    os.rename(self.partial, self.destination)
+                except BaseException:
+                    _remove(*claim)
+                    raise
+                self._committed = True
+        except FileExistsError:
+            self._refuse_existing()
+            raise
+        except OSError as error:
+            raise self._explain(error) from None
+
+    def _sync(self) -> None:
+        """The names of the files reach the disk before the name of the folder does."""
+        descriptor = os.open(self.partial, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _roll_back(self) -> None:
         with _uninterrupted():
-            for path in reversed(self._undo):
-                with suppress(OSError):
-                    if path.is_dir() and not path.is_symlink():
-                        path.rmdir()
-                    else:
-                        path.unlink()
+            for path, identity in reversed(self._undo):
+                _remove(path, identity)
             self._undo.clear()
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  trace: TracebackType | None) -> None:
-        if not self._committed:
+        if self._committed:
+            return
+        try:
             self._roll_back()
+        except KeyboardInterrupt:  # came before it was held back
+            self._roll_back()
+            raise

@@ -14,44 +14,125 @@ Q4_0_BLOCK_BYTES: Final = 2 + Q4_GROUP // 2
 """An f16 scale and 16 bytes: column j of the group in the low nibble of byte j, column j + 16 in the high one."""
 
 
+_CHUNK_VALUES: Final = 1 << 16
+"""Values that are worked on at a time: their temporaries stay in the processor's cache."""
+_ON_GRID: Final = 1 / 24
+"""Distance from an integer, in steps, of values that lie on a trained grid: bf16 moves a value of k steps, and the step
+with it, by 2^-9 each, so that k <= 8 steps are off by at most 8 * (2^-8 + 2^-11 of the f16 scale)."""
+_SAMPLE: Final = 4
+"""Columns that rule out most steps of a group that has no grid."""
+
+
+def _extremes(columns: npt.NDArray[np.float32], low: npt.NDArray[np.float32], high: npt.NDArray[np.float32],
+              ) -> npt.NDArray[np.float32]:
+    """The value of greatest magnitude of every group f32[32, n], the first of equals -> f32[n]."""
+    extremes = np.where(high > -low, high, low)
+    ties = np.flatnonzero(high == -low)
+    if ties.size:
+        tied = columns[:, ties]
+        extremes[ties] = np.take_along_axis(tied, np.abs(tied).argmax(axis=0)[None], axis=0)[0]
+    return extremes
+
+
+def _on_grid(columns: npt.NDArray[np.float32], inverse: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Whether every value of a group f32[columns, n] is close to a multiple of its step f32[n], given as 1 / step."""
+    steps = columns * inverse
+    rounded = np.rint(steps)
+    rounded -= steps
+    return np.asarray(np.abs(rounded, out=rounded).max(axis=0) <= _ON_GRID)
+
+
+def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.float32],
+                    clamped: npt.NDArray[np.bool_], scales: npt.NDArray[np.float16]) -> None:
+    """Replaces the scales of groups that lie on the grid of another step than extreme / -8 by that step.
+
+    ``clamped`` bool[n]: with that step there is a value at +8, which has no code.
+    """
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        inverse = np.where(extremes == 0, np.float32(0), np.float32(-1) / extremes)
+        left = np.flatnonzero(clamped | ~_on_grid(columns, inverse * 8))
+        sample = columns[:_SAMPLE].take(left, axis=1)
+        for count in range(7, 0, -1):
+            likely = left[_on_grid(sample, inverse[left] * count)]
+            found = likely[_on_grid(columns.take(likely, axis=1), inverse[likely] * count)]
+            scales[found] = extremes[found] / np.float32(-count)
+            if found.size:
+                left = np.setdiff1d(left, found, assume_unique=True)
+                sample = columns[:_SAMPLE].take(left, axis=1)
+
+
+def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """groups f32[n, 32] -> codes u8[n, 32], scales f16[n]; infinite where one overflows."""
+    columns = np.ascontiguousarray(groups.T)  # numpy is many times faster along the long axis
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    extremes = _extremes(columns, low, high)
+    with np.errstate(over="ignore"):
+        scales = (extremes / np.float32(-8)).astype(np.float16)
+        _trained_scales(columns, extremes, np.minimum(-low, high) >= np.abs(extremes) * np.float32(7.5 / 8), scales)
+    scales[scales == 0] = 1
+    steps = columns / scales.astype(np.float64)  # f32 would round a quotient near a half onto it
+    np.rint(steps, out=steps)
+    steps += 8
+    return np.clip(steps, 0, 15, out=steps).astype(np.uint8).T.copy(), scales
+
+
 def quantise(
     weight: npt.NDArray[np.float32], *, name: str
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
     """weight f32[out, in] -> values u8[out, in/2] (even column in the low nibble), scales f16[out, in/32].
 
     The scale of a group is its value of greatest magnitude (the first of equals), sign included, over -8, rounded to
-    f16; a code is clamp(round(w / scale) + 8, 0, 15), halves to even. A group whose scale rounds to zero gets scale 1
-    and zeros. Raises CheckpointError, naming the tensor, when in % 32 != 0 or a scale overflows f16.
+    f16; or over -m, m the largest of 1..7 that puts all values of the group on whole steps where -8 does not put them
+    on -8..7, as for weights that were trained on the Q4_0 grid. A code is clamp(round(w / scale) + 8, 0, 15), halves to even.
+    A group whose scale rounds to zero gets scale 1 and zeros. Raises CheckpointError, naming the tensor, when
+    in % 32 != 0 or a scale overflows f16.
     """
     rows, columns = weight.shape
     if columns % Q4_GROUP:
         raise CheckpointError(f"{name}: {columns} columns are no multiple of {Q4_GROUP}, which q4 needs",
                               advice="export with --weights f32")
-    groups = weight.reshape(rows, columns // Q4_GROUP, Q4_GROUP)
-    place = np.abs(groups).argmax(axis=2)
-    extreme = np.take_along_axis(groups, place[..., None], axis=2)[..., 0]
-    with np.errstate(over="ignore"):
-        scales = (extreme / np.float32(-8)).astype(np.float16)
+    groups = np.ascontiguousarray(weight).reshape(-1, Q4_GROUP)
+    values, scales = np.empty((len(groups), Q4_GROUP // 2), np.uint8), np.empty(len(groups), np.float16)
+    for first in range(0, len(groups), _CHUNK_VALUES // Q4_GROUP):
+        chunk = slice(first, first + _CHUNK_VALUES // Q4_GROUP)
+        codes, scales[chunk] = _quantise_chunk(groups[chunk])
+        values[chunk] = packed(codes)
     if not np.isfinite(scales).all():
         raise CheckpointError(f"{name}: a value of magnitude {np.abs(weight).max():.6g} is too large for an f16 scale",
                               advice="export with --weights f32")
-    scales = np.where(scales == 0, np.float16(1), scales)
-    codes = np.clip(np.rint(groups / scales.astype(np.float64)[..., None]) + 8, 0, 15).astype(np.uint8)
-    return packed(codes.reshape(rows, columns)), scales
+    return values.reshape(rows, columns // 2), scales.reshape(rows, columns // Q4_GROUP)
 
 
 def packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """codes u8[out, in] of 0..15 -> u8[out, in/2], the even column in the low nibble."""
-    return (codes[:, 0::2] | (codes[:, 1::2] << 4)).astype(np.uint8, copy=False)
+    """codes u8[n, columns] of 0..15 -> u8[n, columns/2], the even column in the low nibble."""
+    pairs = codes.view("<u2")
+    return np.asarray((pairs | (pairs >> 4)).astype(np.uint8))
+
+
+def _blocks(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """Rows of Q4_0 blocks u8[out, in/32*18] -> their bytes of codes u8[out, in/32, 16] and scales f16[out, in/32]."""
+    blocks = raw.reshape(raw.shape[0], -1, Q4_0_BLOCK_BYTES)
+    return np.ascontiguousarray(blocks[..., 2:]), np.ascontiguousarray(blocks[..., :2]).view("<f2")[..., 0]
 
 
 def read_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
     """Rows of Q4_0 blocks u8[out, in/32*18] -> codes u8[out, in] of 0..15, scales f16[out, in/32], both as stored."""
-    rows = raw.shape[0]
-    blocks = raw.reshape(rows, -1, Q4_0_BLOCK_BYTES)
-    scales = np.ascontiguousarray(blocks[..., :2]).view("<f2")[..., 0]
-    codes = np.concatenate([blocks[..., 2:] & 15, blocks[..., 2:] >> 4], axis=2)
-    return codes.reshape(rows, -1), scales
+    blocks, scales = _blocks(raw)
+    codes = np.concatenate([blocks & 15, blocks >> 4], axis=2)
+    return codes.reshape(raw.shape[0], -1), scales
+
+
+def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
+    """Rows of Q4_0 blocks u8[out, in/32*18] -> ``packed`` codes u8[out, in/2], scales f16[out, in/32].
+
+    Two bytes of a block hold columns j and j + 1 in their low nibbles, j + 16 and j + 17 in the high ones.
+    """
+    blocks, scales = _blocks(raw)
+    pairs = blocks.view("<u2")
+    values = np.empty(blocks.shape, np.uint8)
+    values[..., :8] = pairs & 0x0F | pairs >> 4 & 0xF0
+    values[..., 8:] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
+    return values.reshape(raw.shape[0], -1), scales
 
 
 def multiply_out(codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:

@@ -1,13 +1,15 @@
 """Weight shards: safetensors files written as a stream, hashed on the way, equal bytes for equal input.
 
-A shard holds tensors of one role. Values come first and the odd-sized f16 scales last, so that all values begin at
-multiples of four bytes. Memory in use is one block of rows and the scales of one shard.
+A shard holds tensors of one role. A tensor that is larger than a shard lies in several, in ranges of its rows. Values
+come first and the odd-sized f16 scales last, so that all values begin at multiples of four bytes. Memory in use is one
+block of rows and the scales of one shard.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -25,6 +27,8 @@ MAX_SHARD_BYTES: Final = 90_000_000
 """Static hosts refuse larger files."""
 SCALE_SUFFIX: Final = ".scale"
 _BLOCK_BYTES: Final = 16 << 20
+_FRAME: Final = 64
+"""Upper bound of a shard file's bytes beyond its items: length word, metadata, padding."""
 _HEADER_RESERVE: Final = 256
 """Upper bound of one tensor's header entry beyond its name."""
 
@@ -41,9 +45,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """One program tensor and its one (f32, i32) or two (q4: values, scales) parts."""
+    """Rows ``first .. last`` of a program tensor and their one (f32, i32) or two (q4: values, scales) parts."""
 
     tensor: Tensor
+    first: int
+    last: int
     parts: tuple[Part, ...]
 
     @property
@@ -64,9 +70,10 @@ class ShardPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenShard:
-    """A shard on disk with the span of every part by name; ``Span.shard`` is for the program to fill in."""
+    """A shard on disk with its items and the span of every part by name; ``Span.shard`` is for the program to fill in."""
 
     shard: Shard
+    items: tuple[Item, ...]
     spans: dict[str, Span]
 
 
@@ -74,20 +81,45 @@ class Sink(Protocol):
     def write(self, data: bytes, /) -> int: ...
 
 
-def item_of(tensor: Tensor) -> Item:
-    """The stored form of a weight. Raises CheckpointError when it cannot be packed."""
+def item_of(tensor: Tensor, rows: tuple[int, int] | None = None) -> Item:
+    """The stored form of a weight, or of the rows ``first .. last`` of it. Raises CheckpointError when it cannot be packed."""
+    first, last = rows or (0, tensor.dims[0])
+    name = tensor.name if rows is None else f"{tensor.name}[{first}:{last}]"
+    dims = (last - first, *tensor.dims[1:])
     if tensor.dtype is not Dtype.Q4:
-        dtype = "F32" if tensor.dtype is Dtype.F32 else "I32"
-        return Item(tensor=tensor, parts=(Part(name=tensor.name, dtype=dtype, shape=tensor.dims,
-                                               bytes=tensor.elements * 4),))
-    rows, columns = tensor.dims
+        part = Part(name=name, dtype="F32" if tensor.dtype is Dtype.F32 else "I32", shape=dims, bytes=math.prod(dims) * 4)
+        return Item(tensor=tensor, first=first, last=last, parts=(part,))
+    count, columns = dims
     if columns % Q4_GROUP:
         raise CheckpointError(f"{tensor.name}: {columns} columns are no multiple of {Q4_GROUP}, which q4 needs",
                               advice="export with --weights f32")
-    values = Part(name=tensor.name, dtype="U8", shape=(rows, columns // 2), bytes=rows * columns // 2)
-    scales = Part(name=tensor.name + SCALE_SUFFIX, dtype="F16", shape=(rows, columns // Q4_GROUP),
-                  bytes=rows * columns // Q4_GROUP * 2)
-    return Item(tensor=tensor, parts=(values, scales))
+    values = Part(name=name, dtype="U8", shape=(count, columns // 2), bytes=count * columns // 2)
+    scales = Part(name=name + SCALE_SUFFIX, dtype="F16", shape=(count, columns // Q4_GROUP),
+                  bytes=count * columns // Q4_GROUP * 2)
+    return Item(tensor=tensor, first=first, last=last, parts=(values, scales))
+
+
+def _needed(item: Item) -> int:
+    return item.bytes + item.header_bytes
+
+
+def _split(tensor: Tensor, room: int) -> list[Item]:
+    """A weight as one item of at most ``room`` bytes, or as the fewest even ranges of its rows that fit.
+
+    A range has an even number of rows: its bytes in either buffer on the GPU begin at a multiple of four then.
+    """
+    whole = item_of(tensor)
+    if _needed(whole) <= room:
+        return [whole]
+    rows = tensor.dims[0]
+    pair = item_of(tensor, (rows - min(2, rows), rows))  # the row numbers with most digits
+    if _needed(pair) > room:
+        raise CheckpointError(f"{tensor.name} needs {pair.bytes} bytes for {pair.last - pair.first} rows, a shard holds {room}",
+                              advice="raise --max-shard-bytes, or export with --weights q4")
+    most = 2 * ((room - pair.header_bytes) // pair.bytes)
+    pieces = -(-rows // most)
+    step = -(-rows // (2 * pieces)) * 2
+    return [item_of(tensor, (first, min(first + step, rows))) for first in range(0, rows, step)]
 
 
 def role_of(tensor: Tensor) -> Role:
@@ -95,21 +127,20 @@ def role_of(tensor: Tensor) -> Role:
 
 
 def plan(tensors: list[Tensor], *, max_bytes: int = MAX_SHARD_BYTES) -> list[ShardPlan]:
-    """Distributes weights over shards in their given order, target first. Raises CheckpointError for one too large."""
+    """Distributes weights over shards in their given order, target first; splits those that are larger than a shard.
+
+    Raises CheckpointError when two rows of one are.
+    """
     plans: list[ShardPlan] = []
     for role in Role:
         groups: list[list[Item]] = []
         used = 0
-        for item in (item_of(tensor) for tensor in tensors if role_of(tensor) is role):
-            size = item.bytes + item.header_bytes
-            if size + 8 > max_bytes:
-                raise CheckpointError(f"{item.tensor.name} needs {item.bytes} bytes, a shard holds {max_bytes}",
-                                      advice="raise --max-shard-bytes, or export with --weights q4")
-            if not groups or used + size > max_bytes:
+        for item in (item for tensor in tensors if role_of(tensor) is role for item in _split(tensor, max_bytes - _FRAME)):
+            if not groups or used + _needed(item) > max_bytes:
                 groups.append([])
-                used = 8
+                used = _FRAME
             groups[-1].append(item)
-            used += size
+            used += _needed(item)
         plans += [ShardPlan(file=f"{role.name.lower()}-{number:05}-of-{len(groups):05}.safetensors", role=role,
                             items=tuple(group)) for number, group in enumerate(groups, 1)]
     return plans
@@ -138,9 +169,8 @@ def _header(parts: list[Part]) -> tuple[bytes, dict[str, Span]]:
 
 
 def _blocks(item: Item) -> Iterator[slice]:
-    rows = item.tensor.dims[0]
     step = max(1, _BLOCK_BYTES // (4 * item.tensor.width))
-    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
+    return (slice(first, min(first + step, item.last)) for first in range(item.first, item.last, step))
 
 
 def checkpoint_name(tensor: Tensor) -> str:
@@ -162,7 +192,7 @@ def _values(item: Item, checkpoint: Tensors, scales: dict[str, list[bytes]]) -> 
     """The bytes of an item's first part in blocks; the scales of a q4 item are put into ``scales``."""
     tensor, name = item.tensor, checkpoint_name(item.tensor)
     if tensor.dtype is Dtype.I32:
-        yield token_ordering(checkpoint, tensor).tobytes()
+        yield token_ordering(checkpoint, tensor)[item.first : item.last].tobytes()
         return
     for rows in _blocks(item):
         if tensor.dtype is Dtype.F32:
@@ -198,7 +228,7 @@ def write(shard: ShardPlan, checkpoint: Tensors, sink: Sink, advance: Callable[[
     if total != wanted:
         raise AssertionError(f"{shard.file}: wrote {total} bytes, planned {wanted}")
     return WrittenShard(shard=Shard(file=shard.file, bytes=total, sha256=digest.hexdigest(), role=shard.role),
-                        spans=spans)
+                        items=shard.items, spans=spans)
 
 
 def planned_bytes(shard: ShardPlan) -> int:

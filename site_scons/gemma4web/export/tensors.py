@@ -5,7 +5,6 @@ Safetensors: u64 length of a JSON header, the header {name: {dtype, shape, data_
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,20 +13,32 @@ from typing import Any, BinaryIO, ClassVar, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+from gguf import GGMLQuantizationType, quants
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export.quantise import multiply_out, packed, quantise, read_q4_0
+from gemma4web.export import json_file
+from gemma4web.export.gguf_header import BROKEN
+from gemma4web.export.quantise import multiply_out, quantise, read_q4_0, repack_q4_0
 
-_MAX_HEADER_BYTES: Final = 100_000_000
+_INDEX: Final = "model.safetensors.index.json"
+_MAX_BYTES: Final = 1 << 53
+_MAX_RANK: Final = 8
+_MAX_NAME: Final = 256
+_MAX_FILE_NAME: Final = 200
 _ITEM_BYTES: Final = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "F8_E4M3": 1,
     "F8_E5M2": 1, "I8": 1, "U8": 1, "BOOL": 1,
 }
 _FLOATS: Final = ("F32", "F16", "BF16")
+_DEQUANTISED: Final = {"Q6_K": GGMLQuantizationType.Q6_K, "Q8_0": GGMLQuantizationType.Q8_0}
+_DEQUANTISED_BYTES: Final = 1 << 17
+"""Of input at a time: the decoder's many temporaries stay in the processor's cache."""
 _INTEGERS: Final[dict[str, npt.DTypeLike]] = {"I64": np.int64, "I32": np.int32}
+_COMPARED_BYTES: Final = 1 << 22
 Q4_0: Final = "Q4_0"
 """The dtype of GGUF matrices that are packed already."""
-BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
+BLOCKS: Final = (Q4_0, *_DEQUANTISED)
+"""Dtypes of GGUF matrices whose rows are made of blocks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,28 +53,29 @@ class Entry:
     end: int
 
 
+def _shape(path: Path, name: str, raw: Any) -> tuple[int, ...]:
+    if not isinstance(raw, list) or len(raw) > _MAX_RANK or any(type(n) is not int or not 0 <= n <= _MAX_BYTES for n in raw):
+        raise CheckpointError(f"{path}: {name} has a malformed shape", advice=BROKEN)
+    return tuple(raw)
+
+
 def _entry(path: Path, data_begin: int, name: str, raw: Any) -> Entry:
+    if len(name) > _MAX_NAME or not name.isprintable():
+        raise CheckpointError(f"{path}: {name[:_MAX_NAME]!r:.100} is no name of a tensor", advice=BROKEN)
     if not isinstance(raw, dict) or set(raw) != {"dtype", "shape", "data_offsets"}:
         raise CheckpointError(f"{path}: entry of {name} is malformed", advice=BROKEN)
-    dtype, shape, offsets = raw["dtype"], raw["shape"], raw["data_offsets"]
-    if dtype not in _ITEM_BYTES:
-        raise CheckpointError(f"{path}: {name} has the unknown dtype {dtype!r}")
-    integers = all(isinstance(part, list) and all(type(n) is int and n >= 0 for n in part) for part in (shape, offsets))
-    if not integers or len(offsets) != 2:
-        raise CheckpointError(f"{path}: {name} has a malformed shape or offsets", advice=BROKEN)
+    dtype, shape, offsets = raw["dtype"], _shape(path, name, raw["shape"]), raw["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
+        raise CheckpointError(f"{path}: {name} has the unknown dtype {str(dtype)[:40]!r}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or any(
+            type(n) is not int or not 0 <= n <= _MAX_BYTES for n in offsets):
+        raise CheckpointError(f"{path}: {name} has malformed offsets", advice=BROKEN)
     wanted = math.prod(shape) * _ITEM_BYTES[dtype]
     if offsets[1] - offsets[0] != wanted:
-        raise CheckpointError(f"{path}: {name} {dtype}{shape} needs {wanted} bytes, its offsets hold "
+        raise CheckpointError(f"{path}: {name} {dtype}{list(shape)} needs {wanted} bytes, its offsets hold "
                               f"{offsets[1] - offsets[0]}", advice=BROKEN)
-    return Entry(name=name, dtype=dtype, shape=tuple(shape), file=path, begin=data_begin + offsets[0],
+    return Entry(name=name, dtype=dtype, shape=shape, file=path, begin=data_begin + offsets[0],
                  end=data_begin + offsets[1])
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("a name stands twice")
-    return table
 
 
 def read_header(path: Path) -> dict[str, Entry]:
@@ -72,17 +84,17 @@ def read_header(path: Path) -> dict[str, Entry]:
         size = path.stat().st_size
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            if size < 8 or length > min(_MAX_HEADER_BYTES, size - 8):
+            if size < 8 or length > size - 8:
                 raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}", advice=BROKEN)
+            if length > json_file.MAX_BYTES:
+                raise CheckpointError(f"{path}: the header has {length} bytes, wanted at most {json_file.MAX_BYTES}",
+                                      advice=BROKEN)
             raw = stream.read(length)
+        header = json_file.parse(raw)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise CheckpointError(f"{path}: the header is not JSON: {error}", advice=BROKEN) from None
-    if not isinstance(header, dict):
-        raise CheckpointError(f"{path}: the header is no JSON object", advice=BROKEN)
     header.pop("__metadata__", None)
     entries = {name: _entry(path, 8 + length, name, value) for name, value in header.items()}
     place = 8 + length
@@ -97,7 +109,7 @@ def read_header(path: Path) -> dict[str, Entry]:
 
 def checkpoint_files(folder: Path) -> list[Path]:
     """The weight files of a checkpoint folder: ``model.safetensors``, or what its index names."""
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    single, index = folder / "model.safetensors", folder / _INDEX
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is neither a folder nor a file",
                               advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
@@ -106,16 +118,20 @@ def checkpoint_files(folder: Path) -> list[Path]:
             raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
                                   advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
         return [single]
-    try:
-        names = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is no safetensors index: {error}", advice=BROKEN) from None
-    for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
-            raise CheckpointError(f"{index} names {name!r}, which is no file name")
-        if not (folder / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is missing", advice="fetch the missing shard")
-    return [folder / name for name in sorted(names)]
+    return [folder / name for name in sorted(set(_weight_map(index).values()))]
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    """Which file holds a tensor, as the index has it: names of files beside it."""
+    table = json_file.load(index, what="safetensors index", advice=BROKEN).get("weight_map")
+    if not isinstance(table, dict):
+        raise CheckpointError(f"{index} is no safetensors index: it has no weight_map", advice=BROKEN)
+    for name in {name if isinstance(name, str) else None for name in table.values()}:
+        if name is None or not name.endswith(".safetensors") or len(name) > _MAX_FILE_NAME or Path(name).name != name or not name.isprintable():
+            raise CheckpointError(f"{index} names {str(name)[:_MAX_NAME]!r:.100}, which is no file name", advice=BROKEN)
+        if not (index.parent / name).is_file():
+            raise CheckpointError(f"{index} names {name:.100}, which is missing", advice="fetch the missing shard")
+    return table
 
 
 class Tensors:
@@ -153,8 +169,8 @@ class Tensors:
 
     @property
     def packed(self) -> bool:
-        """Whether some matrix is 4-bit already."""
-        return any(entry.dtype == Q4_0 for entry in self._entries.values())
+        """Whether some matrix is made of blocks of few bits already."""
+        return any(entry.dtype in BLOCKS for entry in self._entries.values())
 
     def find(self, name: str) -> Entry:
         """The tensor's place. Raises CheckpointError when it is missing."""
@@ -169,6 +185,24 @@ class Tensors:
             raise CheckpointError(f"{self.path}: tensor {entry.name} has shape {list(entry.shape)}, wanted "
                                   f"{list(shape)}", advice=self.mismatch)
         return entry
+
+    def check_tied(self, head: str, table: str) -> None:
+        """Refuses an LM head that is not the table of embeddings over again, byte for byte; most checkpoints have none.
+
+        Raises CheckpointError.
+        """
+        if head not in self:
+            return
+        own, shared = self.find(head), self.find(table)
+        same = (own.dtype, own.shape) == (shared.dtype, shared.shape)
+        for offset in range(0, own.end - own.begin if same else 0, _COMPARED_BYTES):
+            ends = (min(entry.begin + offset + _COMPARED_BYTES, entry.end) for entry in (own, shared))
+            mine, theirs = (self._bytes(entry, entry.begin + offset, end)
+                            for entry, end in zip((own, shared), ends, strict=True))
+            same = same and np.array_equal(mine, theirs)
+        if not same:
+            raise CheckpointError(f"{self.path}: {own.name} differs from {shared.name}",
+                                  advice="an untied LM head is not supported")
 
     def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
         if entry.file not in self._open:
@@ -188,43 +222,55 @@ class Tensors:
         return raw.reshape(last - first, stride)
 
     def _finite(self, entry: Entry, values: npt.NDArray[np.floating[Any]], first: int) -> None:
-        finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-        if not finite.all():
-            raise CheckpointError(f"{entry.file}: {entry.name} holds a NaN or infinity (first in row "
-                                  f"{first + int(np.argmin(finite))})", advice=BROKEN)
+        if np.isfinite(values).all():
+            return
+        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        raise CheckpointError(f"{entry.file}: {entry.name} holds a NaN or infinity (first in row "
+                              f"{first + int(np.argmax(bad))})", advice=BROKEN)
 
-    def _codes(self, entry: Entry, shape: tuple[int, ...], rows: slice,
-               ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-        codes, scales = read_q4_0(self._rows(entry, shape, rows))
-        self._finite(entry, scales, rows.indices(shape[0])[0])
-        return codes, scales
+    def _dequantised(self, entry: Entry, raw: npt.NDArray[np.uint8], first: int) -> npt.NDArray[np.float32]:
+        step = max(1, _DEQUANTISED_BYTES // max(1, raw.shape[1]))
+        values = np.empty((len(raw), entry.shape[1]), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row in range(0, len(raw), step):
+                values[row : row + step] = quants.dequantize(raw[row : row + step], _DEQUANTISED[entry.dtype])
+        self._finite(entry, values, first)
+        return values
 
     def float_rows(self, name: str, shape: tuple[int, ...], rows: slice) -> npt.NDArray[np.float32]:
-        """Rows of a float tensor as f32 (bf16, f16 and Q4_0 widen exactly). NaN and infinity are refused."""
+        """Rows of a float tensor as f32; bf16, f16 and Q4_0 widen exactly, Q6_K and Q8_0 as the gguf package does it.
+
+        NaN and infinity are refused.
+        """
         entry = self.entry(name, shape)
+        first, raw = rows.indices(shape[0])[0], self._rows(entry, shape, rows)
         if entry.dtype == Q4_0 and len(shape) > 1:
-            return multiply_out(*self._codes(entry, shape, rows))
+            codes, scales = read_q4_0(raw)
+            self._finite(entry, scales, first)
+            return multiply_out(codes, scales)
+        if entry.dtype in _DEQUANTISED and len(shape) > 1:
+            return self._dequantised(entry, raw, first)
         if entry.dtype not in _FLOATS:
             raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
-        raw = self._rows(entry, shape, rows)
         if entry.dtype == "BF16":
             values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
             values = raw.view("<f4" if entry.dtype == "F32" else "<f2").astype(np.float32)
-        self._finite(entry, values, rows.indices(shape[0])[0])
+        self._finite(entry, values, first)
         return values.reshape(len(raw), *shape[1:])
 
     def q4_rows(self, name: str, shape: tuple[int, int], rows: slice, *, label: str,
                 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
         """Rows of a matrix in q4 form, values u8[rows, in/2] and scales f16[rows, in/32].
 
-        Q4_0 keeps its scales and codes bit for bit; floats are quantised. Errors of that call the tensor ``label``.
+        Q4_0 keeps its scales and codes bit for bit; all else is quantised. Errors of that call the tensor ``label``.
         """
         entry = self.entry(name, shape)
         if entry.dtype != Q4_0:
             return quantise(self.float_rows(name, shape, rows), name=label)
-        codes, scales = self._codes(entry, shape, rows)
-        return packed(codes), scales
+        values, scales = repack_q4_0(self._rows(entry, shape, rows))
+        self._finite(entry, scales, rows.indices(shape[0])[0])
+        return values, scales
 
     def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """An integer tensor as i32. Raises CheckpointError when a value does not fit."""
@@ -245,8 +291,14 @@ class Checkpoint(Tensors):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, checkpoint_files(folder))
+        index = folder / _INDEX
+        listed = _weight_map(index) if index.is_file() else {}
         for path in self.files:
             for name, entry in read_header(path).items():
                 if name in self._entries:
                     raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too")
                 self._entries[name] = entry
+        for name, file in listed.items():
+            if name not in self._entries or self._entries[name].file.name != file:
+                raise CheckpointError(f"{index} says that {file} holds {name!r:.100}, which it does not",
+                                      advice="the index and the shards are of different downloads: fetch all of them again")

@@ -144,37 +144,52 @@ def _check_shards(program: Program) -> None:
 
 
 def _spans(weight: ir.Weight, tensor: Tensor) -> list[tuple[ir.Span, int, str]]:
-    """Every span of a weight with its wanted bytes."""
+    """Every span of a weight with the bytes of one row."""
     if tensor.dtype is not Dtype.Q4:
         if weight.scales is not None:
             raise ProgramError(f"{tensor.name} is {tensor.dtype.name.lower()} and has scales")
-        return [(weight.values, tensor.elements * 4, "values")]
+        return [(weight.values, tensor.elements // tensor.dims[0] * 4, "values")]
     if weight.scales is None or len(tensor.dims) != 2 or tensor.dims[1] % ir.Q4_GROUP:
         raise ProgramError(f"{tensor.name} {list(tensor.dims)} is q4: wanted scales, and columns in groups of 32")
-    return [(weight.values, tensor.elements // 2, "values"), (weight.scales, tensor.elements // 16, "scales")]
+    return [(weight.values, tensor.dims[1] // 2, "values"), (weight.scales, tensor.dims[1] // 16, "scales")]
+
+
+def _rows(weight: ir.Weight, tensor: Tensor, first: int, program: Program) -> int:
+    """The number of rows, from ``first`` on, that one place of a weight holds."""
+    counts = set()
+    for span, row, what in _spans(weight, tensor):
+        if span.bytes % row or not span.bytes or span.begin % 2 or (what == "values" and span.begin % 4):
+            raise ProgramError(f"{what} of {tensor.name}: {span.bytes} bytes at {span.begin}, wanted rows of {row}, aligned")
+        if first * row % 4:
+            raise ProgramError(f"{what} of {tensor.name} are split at row {first}, {first * row} bytes in: wanted a multiple of 4")
+        if span.shard >= len(program.shards) or span.begin + span.bytes > program.shards[span.shard].bytes:
+            raise ProgramError(f"{what} of {tensor.name} lie beyond the end of their shard")
+        if (program.shards[span.shard].role is Role.ASSISTANT) != tensor.name.startswith(ASSISTANT_PREFIX):
+            raise ProgramError(f"{tensor.name} lies in a shard of the other model")
+        counts.add(span.bytes // row)
+    if len(counts) > 1:
+        raise ProgramError(f"{tensor.name} has values of {' and scales of '.join(map(str, counts))} rows in one place")
+    return counts.pop()
 
 
 def _check_weights(program: Program) -> None:
-    graph, taken, placed = program.graph, set[int](), list[tuple[int, int, int, str]]()
+    graph, rows, placed = program.graph, dict[int, int](), list[tuple[int, int, int, str]]()
     for weight in program.weights:
-        if not 0 <= weight.tensor < len(graph.tensors) or weight.tensor in taken:
-            raise ProgramError(f"weight of tensor {weight.tensor}, which does not exist or has one already")
-        taken.add(weight.tensor)
+        if not 0 <= weight.tensor < len(graph.tensors):
+            raise ProgramError(f"weight of tensor {weight.tensor}, which does not exist")
         tensor = graph.tensors[weight.tensor]
         if tensor.storage is not Storage.WEIGHT:
             raise ProgramError(f"{tensor.name} has bytes in a shard and is no weight")
-        for span, wanted, what in _spans(weight, tensor):
-            if span.bytes != wanted or span.begin % 2 or (what == "values" and span.begin % 4):
-                raise ProgramError(f"{what} of {tensor.name}: {span.bytes} bytes at {span.begin}, wanted {wanted}, "
-                                   "aligned")
-            if span.shard >= len(program.shards) or span.begin + span.bytes > program.shards[span.shard].bytes:
-                raise ProgramError(f"{what} of {tensor.name} lie beyond the end of their shard")
-            if (program.shards[span.shard].role is Role.ASSISTANT) != tensor.name.startswith(ASSISTANT_PREFIX):
-                raise ProgramError(f"{tensor.name} lies in a shard of the other model")
-            placed.append((span.shard, span.begin, span.begin + span.bytes, tensor.name))
+        first = rows.get(weight.tensor, 0)
+        if first == tensor.dims[0]:
+            raise ProgramError(f"{tensor.name} has two places")
+        rows[weight.tensor] = first + _rows(weight, tensor, first, program)
+        placed += [(span.shard, span.begin, span.begin + span.bytes, tensor.name) for span, _, _ in _spans(weight, tensor)]
     for index, tensor in graph.weights():
-        if index not in taken:
+        if index not in rows:
             raise ProgramError(f"weight {tensor.name} has no place in a shard")
+        if rows[index] != tensor.dims[0]:
+            raise ProgramError(f"weight {tensor.name}: {rows[index]} rows in its shards, wanted {tensor.dims[0]}")
     placed.sort()
     for (shard, _, end, name), (other, begin, _, after) in itertools.pairwise(placed):
         if shard == other and begin < end:

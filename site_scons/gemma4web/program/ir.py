@@ -256,6 +256,8 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weight:
+    """Where rows of a weight lie: all of them, or the next ones when several places name the same tensor."""
+
     tensor: int
     values: Span
     scales: Span | None = None
