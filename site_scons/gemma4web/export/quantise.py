@@ -127,12 +127,16 @@ def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.
 
     Two bytes of a block hold columns j and j + 1 in their low nibbles, j + 16 and j + 17 in the high ones.
     """
-    blocks, scales = _blocks(raw)
-    pairs = blocks.view("<u2")
-    values = np.empty(blocks.shape, np.uint8)
-    values[..., :8] = pairs & 0x0F | pairs >> 4 & 0xF0
-    values[..., 8:] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
-    return values.reshape(raw.shape[0], -1), scales
+    rows, groups = len(raw), raw.shape[1] // Q4_0_BLOCK_BYTES
+    values, scales = np.empty((rows, groups, Q4_GROUP // 2), np.uint8), np.empty((rows, groups), np.float16)
+    step = max(1, 2 * _CHUNK_VALUES // (groups * Q4_GROUP))
+    for first in range(0, rows, step):
+        chunk = slice(first, first + step)
+        blocks, scales[chunk] = _blocks(raw[chunk])
+        pairs = blocks.view("<u2")
+        values[chunk, :, :8] = pairs & 0x0F | pairs >> 4 & 0xF0
+        values[chunk, :, 8:] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
+    return values.reshape(rows, -1), scales
 
 
 def multiply_out(codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
