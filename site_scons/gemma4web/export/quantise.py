@@ -53,12 +53,14 @@ def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.f
         left = np.flatnonzero(clamped | ~_on_grid(columns, inverse * 8))
         sample = columns[:_SAMPLE].take(left, axis=1)
         for count in range(7, 0, -1):
-            likely = left[_on_grid(sample, inverse[left] * count)]
-            found = likely[_on_grid(columns.take(likely, axis=1), inverse[likely] * count)]
-            scales[found] = extremes[found] / np.float32(-count)
-            if found.size:
-                left = np.setdiff1d(left, found, assume_unique=True)
-                sample = columns[:_SAMPLE].take(left, axis=1)
+            likely = np.flatnonzero(_on_grid(sample, inverse[left] * count))
+            groups = left[likely]
+            fits = _on_grid(columns.take(groups, axis=1), inverse[groups] * count)
+            if fits.any():
+                scales[groups[fits]] = extremes[groups[fits]] / np.float32(-count)
+                rest = np.ones(left.size, np.bool_)
+                rest[likely[fits]] = False
+                left, sample = left[rest], np.compress(rest, sample, axis=1)
 
 
 def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
