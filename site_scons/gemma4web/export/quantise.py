@@ -53,12 +53,14 @@ def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.f
         left = np.flatnonzero(clamped | ~_on_grid(columns, inverse * 8))
         sample = columns[:_SAMPLE].take(left, axis=1)
         for count in range(7, 0, -1):
-            likely = left[_on_grid(sample, inverse[left] * count)]
-            found = likely[_on_grid(columns.take(likely, axis=1), inverse[likely] * count)]
-            scales[found] = extremes[found] / np.float32(-count)
-            if found.size:
-                left = np.setdiff1d(left, found, assume_unique=True)
-                sample = columns[:_SAMPLE].take(left, axis=1)
+            likely = np.flatnonzero(_on_grid(sample, inverse[left] * count))
+            groups = left[likely]
+            fits = _on_grid(columns.take(groups, axis=1), inverse[groups] * count)
+            if fits.any():
+                scales[groups[fits]] = extremes[groups[fits]] / np.float32(-count)
+                rest = np.ones(left.size, np.bool_)
+                rest[likely[fits]] = False
+                left, sample = left[rest], np.compress(rest, sample, axis=1)
 
 
 def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
@@ -127,12 +129,16 @@ def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.
 
     Two bytes of a block hold columns j and j + 1 in their low nibbles, j + 16 and j + 17 in the high ones.
     """
-    blocks, scales = _blocks(raw)
-    pairs = blocks.view("<u2")
-    values = np.empty(blocks.shape, np.uint8)
-    values[..., :8] = pairs & 0x0F | pairs >> 4 & 0xF0
-    values[..., 8:] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
-    return values.reshape(raw.shape[0], -1), scales
+    rows, groups = len(raw), raw.shape[1] // Q4_0_BLOCK_BYTES
+    values, scales = np.empty((rows, groups, Q4_GROUP // 2), np.uint8), np.empty((rows, groups), np.float16)
+    step = max(1, 2 * _CHUNK_VALUES // (groups * Q4_GROUP))
+    for first in range(0, rows, step):
+        chunk = slice(first, first + step)
+        blocks, scales[chunk] = _blocks(raw[chunk])
+        pairs = blocks.view("<u2")
+        values[chunk, :, :8] = pairs & 0x0F | pairs >> 4 & 0xF0
+        values[chunk, :, 8:] = pairs >> 4 & 0x0F | pairs >> 8 & 0xF0
+    return values.reshape(rows, -1), scales
 
 
 def multiply_out(codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
