@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
@@ -34,6 +34,18 @@ class Bound:
 
     kind: str
     data: bytes
+
+
+class GpuDevice(Protocol):
+    """What runs single compute shaders. Whatever a device, its driver or its process objects to is a BrowserError."""
+
+    adapter: dict[str, Any]
+
+    def run(self, wgsl: str, bindings: Sequence[Bound], grid: tuple[int, int, int]) -> list[bytes]:
+        """Contents of the read_write bindings, in order, after one dispatch."""
+
+    def compile(self, wgsl: str, kinds: Sequence[str]) -> None:
+        """Compiles a shader for bindings of these kinds, with default limits."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
