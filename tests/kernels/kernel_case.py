@@ -193,7 +193,7 @@ def single_row(made: Case, row: int) -> Case:
         return array.reshape(int(rows), -1)[row:row + 1]
 
     inputs = {name: cut(array) if name in made.per_row else array for name, array in made.inputs.items()}
-    outputs = {name: replace(item, values=cut(item.values),
+    outputs = {name: replace(item, values=cut(item.values), before=None if item.before is None else cut(item.before),
                              magnitude=None if item.magnitude is None else cut(item.magnitude))
                if name in made.per_row else item for name, item in made.outputs.items()}
     return replace(made, inputs=inputs, outputs=outputs, params={**made.params, "rows": 1})

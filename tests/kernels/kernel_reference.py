@@ -117,3 +117,38 @@ def attention_of_partials(values: Array, stats: Array) -> npt.NDArray[np.float64
     sums = (weight * np.nan_to_num(stats[..., 1])).sum(axis=-1)
     total = (weight[..., None] * np.nan_to_num(values)).sum(axis=-2)
     return np.asarray(total / np.where(sums == 0.0, 1.0, sums)[..., None]).reshape(values.shape[0], -1)
+
+
+def attention_scores(
+    q: Array, k: Array, positions: Array, *, head_dim: int, window: int, donor: bool
+) -> npt.NDArray[np.float64]:
+    """q [N, heads*d] over a ring [1, S, kv_heads, d] -> [N, heads, S], NaN in the slots that a row does not see."""
+    rows, (capacity, kv_heads) = q.shape[0], k.shape[1:3]
+    heads = q.astype(np.float64).reshape(rows, -1, head_dim)
+    scores = np.full((*heads.shape[:2], capacity), np.nan)
+    for row in range(rows):
+        slots = ops.visible_positions(int(positions[0 if donor else row]), window, donor=donor) % capacity
+        for head in range(heads.shape[1]):
+            keys = k[0, slots, head // (heads.shape[1] // kv_heads)].astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                scores[row, head, slots] = keys @ heads[row, head]
+    return scores
+
+
+def attention_softmax(scores: Array) -> npt.NDArray[np.float64]:
+    """Scores [N, heads, S] -> weights that sum to 1 where there is any; NaN stays NaN, an unseen slot."""
+    wide = scores.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(wide - np.fmax.reduce(wide, axis=-1, keepdims=True))
+        return np.asarray(weights / np.nansum(weights, axis=-1, keepdims=True))
+
+
+def attention_of_weights(weights: Array, v: Array) -> npt.NDArray[np.float64]:
+    """Weights [N, heads, S] and a ring [1, S, kv_heads, d] -> [N, heads*d]; slots with NaN for a weight are not touched."""
+    rows, heads = weights.shape[:2]
+    out = np.zeros((rows, heads, v.shape[3]))
+    for row in range(rows):
+        for head in range(heads):
+            slots = np.flatnonzero(~np.isnan(weights[row, head]))
+            out[row, head] = weights[row, head, slots] @ v[0, slots, head // (heads // v.shape[2])].astype(np.float64)
+    return out.reshape(rows, -1)

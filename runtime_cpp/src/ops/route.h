@@ -28,6 +28,7 @@ enum RouteBit : uint32_t {
   kRouteEmbeddingParts = 1u << 10,
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
+  kRouteAttentionMaterialised = 1u << 18,
 };
 
 struct Route {
@@ -40,8 +41,9 @@ struct Route {
 };
 
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
-// Activations are rounded to f16 only where somebody asks for it.
-inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64};
+// Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
+inline constexpr uint32_t kDefaultRoutes =
+    ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64 | kRouteAttentionMaterialised};
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
 // SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
 // context ten times.
