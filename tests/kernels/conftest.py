@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from kernel_case import kernels
+from tests.support.chrome import Chrome
 from tests.support.gpu_page import GpuDevice, GpuPage
 
 
@@ -20,3 +21,11 @@ def device_of(gpu_page: GpuPage, request: pytest.FixtureRequest) -> Callable[[st
         return gpu_page
 
     return device
+
+
+@pytest.fixture(scope="session")
+def large_page(chrome: Chrome) -> Iterator[GpuPage]:
+    """Its device binds what the adapter can, for weights of a real model."""
+    page = GpuPage(chrome, large=True)
+    yield page
+    page.close()

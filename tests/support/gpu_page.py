@@ -90,9 +90,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class GpuPage:
-    """One page with one device of default limits. ``adapter`` describes it."""
+    """One page with one device of default limits, or with ``large`` buffers. ``adapter`` describes it."""
 
-    def __init__(self, chrome: Chrome) -> None:
+    def __init__(self, chrome: Chrome, *, large: bool = False) -> None:
         self._chrome, self._server = chrome, _Server()
         self._faults: list[str] = []
         threading.Thread(target=self._server.serve_forever, name="gpu-page-server", daemon=True).start()
@@ -102,7 +102,7 @@ class GpuPage:
             self._page.on("pageerror", lambda error: self._faults.append(str(error)))
             self._page.on("crash", lambda _: self._faults.append("the page crashed"))
             self._page.goto(f"http://127.0.0.1:{self._server.server_address[1]}/")
-            self.adapter: dict[str, Any] = self._evaluate("(ms) => gpuPage.open(ms)", _OPEN_MS)
+            self.adapter: dict[str, Any] = self._evaluate("([large, ms]) => gpuPage.open(large, ms)", [large, _OPEN_MS])
         except BaseException:
             self._server.shutdown()
             self._server.server_close()
