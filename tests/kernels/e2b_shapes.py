@@ -194,7 +194,8 @@ def candidates(rng: Rng) -> Case:
 
 def ordering(rng: Rng) -> Case:
     """32 of the 2048 clusters of 128 token ids."""
-    return gather_rows_case(rng.permutation(VOCAB).astype(np.int32).reshape(2048, 128), rng.permutation(2048)[:32].astype(np.int32))
+    return gather_rows_case(rng.permutation(VOCAB).astype(np.int32).reshape(2048, 128),
+                            rng.permutation(2048)[:32].astype(np.int32))
 
 
 FEW_ROWS_WAYS: Final = (("linear_q4_m1", 1), ("linear_q4_m3", 3))
