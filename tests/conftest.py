@@ -1,4 +1,4 @@
-"""What tests of several folders share: one headless Chromium for a whole run, and a page on it that runs shaders."""
+"""What tests of several folders share: one headless Chromium for a whole run, and what runs shaders, on a page and without."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.chrome import Chrome
 from tests.support.gpu_page import GpuPage, set_up_chromium
+from tests.support.native_gpu import NativeGpu, lavapipe
 
 from gemma4web.chromium import Chromium
 
@@ -31,3 +32,11 @@ def gpu_page(chrome: Chrome) -> Iterator[GpuPage]:
     page = GpuPage(chrome)
     yield page
     page.close()
+
+
+@pytest.fixture(scope="session")
+def native_gpu() -> Iterator[NativeGpu]:
+    """Mesa's lavapipe, fetched when it is first asked for."""
+    device = NativeGpu(lavapipe())
+    yield device
+    device.close()

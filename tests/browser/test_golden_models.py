@@ -34,6 +34,7 @@ MODELS: Final = ("tiny-rand", "tiny-mix")
 ALL_ROUTES: Final = -1
 NO_ROUTE: Final = 1 << 30
 """A bit of the mask that no route has."""
+MATERIALISED: Final = 1 << 18
 Bundles = Callable[..., Path]
 
 
@@ -146,9 +147,11 @@ def test_logits_equal_the_reference(loaded: tuple[str, str, str, ModelPage], ent
 
 
 @pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
-@pytest.mark.parametrize("route_mask", [ALL_ROUTES, NO_ROUTE], ids=["every route", "generic kernels"])
+@pytest.mark.parametrize("route_mask", [ALL_ROUTES, MATERIALISED, NO_ROUTE],
+                         ids=["every route", "materialised attention", "generic kernels"])
 def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, variant: str, route_mask: int) -> None:
-    """G5, R12: with every route that this device has and with none, the golden's tokens, rounds and counters."""
+    """G5, G8, R12: with every route that this device has, with one that is off by default and with none, the golden's
+    tokens, rounds and counters."""
     wanted = golden("tiny-rand", "q4")[2]
     with opened(chrome, bundles("tiny-rand", "q4"), variant, route_mask=route_mask) as page:
         taken = {item["route"] for site in page.opened["routes"]["sites"] for item in site["rows"]}
@@ -156,7 +159,7 @@ def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, va
     if route_mask == ALL_ROUTES:
         assert taken >= {"linear_q4_m1_subgroup", "linear_q4_tiled", "attention_decode_split", "attention_streaming"}
     else:
-        assert taken == {"generic"}
+        assert taken == {"generic", *(["attention_materialised"] if route_mask == MATERIALISED else [])}
     assert found["tokens"] == wanted["plain"]
     if variant.startswith("mtp"):
         assert found["rounds"] == wanted["rounds_clean"]

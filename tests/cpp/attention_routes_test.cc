@@ -61,6 +61,7 @@ void CheckWays(const gpu::Limits& limits, uint32_t mask, const Ranges& wanted) {
 
 const ops::Route* const kDecode = &ops::kAttentionRoutes[0];
 const ops::Route* const kStreaming = &ops::kAttentionRoutes[1];
+const ops::Route* const kMaterialised = &ops::kAttentionRoutes[2];
 
 // G5: few rows are split, more stream, and what the mask or the device leaves out is the generic kernel's.
 GEMMA4_TEST(AttentionWaysByRows) {
@@ -68,9 +69,15 @@ GEMMA4_TEST(AttentionWaysByRows) {
   CheckWays(test::LargeLimits(), ops::kRouteAttentionDecode, {{1, 8, kDecode}, {9, kMaxRows, nullptr}});
   CheckWays(test::LargeLimits(), ops::kRouteAttentionStreaming, {{1, 8, nullptr}, {9, kMaxRows, kStreaming}});
   CheckWays(test::LargeLimits(), 0, {{1, kMaxRows, nullptr}});
+  // All scores in memory: only where streaming is left out and this way is asked for, or streaming does not fit the device.
+  constexpr uint32_t kAsked = ops::kAllRoutes & ~ops::kRouteAttentionStreaming;
+  CheckWays(test::LargeLimits(), kAsked, {{1, 8, kDecode}, {9, kMaxRows, kMaterialised}});
+  CheckWays(test::LargeLimits(), ops::kRouteAttentionMaterialised, {{1, 8, nullptr}, {9, kMaxRows, kMaterialised}});
+  CheckWays(test::LargeLimits(), kAsked & ops::kDefaultRoutes, {{1, 8, kDecode}, {9, kMaxRows, nullptr}});
   gpu::Limits small = test::LargeLimits();
   small.max_invocations_per_workgroup = 64;
-  CheckWays(small, ops::kAllRoutes, {{1, 8, kDecode}, {9, kMaxRows, nullptr}});
+  CheckWays(small, ops::kDefaultRoutes, {{1, 8, kDecode}, {9, kMaxRows, nullptr}});
+  CheckWays(small, ops::kAllRoutes, {{1, 8, kDecode}, {9, kMaxRows, kMaterialised}});
   small.max_workgroup_storage_bytes = 1024;
   CheckWays(small, ops::kAllRoutes, {{1, kMaxRows, nullptr}});
 }
@@ -102,6 +109,32 @@ GEMMA4_TEST(AttentionGuardsFailClosed) {
   tight.max_storage_binding_bytes -= 4;
   CHECK(!ops::DecodeTakes(Shape(8, 8, 1, 512, 8962, 0), tight));
   CHECK(ops::DecodeTakes(Shape(7, 8, 1, 512, 8962, 0), tight));
+}
+
+// G3, G8: only where every visible position has a slot, and all scores fit one binding.
+GEMMA4_TEST(MaterialisedAttentionGuardFailsClosed) {
+  const gpu::Limits limits = test::LargeLimits();
+  CHECK(ops::MaterialisedTakes(Shape(9, 8, 1, 256, 1023, 512), limits));
+  CHECK(ops::MaterialisedTakes(Shape(512, 40, 2, 512, 8962, 0), limits));
+  CHECK(ops::MaterialisedTakes(Shape(9, 8, 1, 256, 512, 512), limits));
+  CHECK(!ops::MaterialisedTakes(Shape(9, 8, 1, 256, 511, 512), limits));
+  CHECK(!ops::MaterialisedTakes(Shape(8, 8, 1, 256, 1023, 512), limits));
+  for (const uint32_t head_dim : {0u, 1u, 6u, 255u, 516u}) {
+    CHECK(!ops::MaterialisedTakes(Shape(9, 8, 1, head_dim, 1023, 512), limits));
+  }
+  for (const auto& wrong : {Shape(9, 7, 2, 64, 99, 0), Shape(9, 8, 0, 64, 99, 0), Shape(9, 0, 1, 64, 99, 0),
+                            Shape(9, 8, 1, 64, 0, 0), Shape(0, 8, 1, 64, 99, 0)}) {
+    CHECK(!ops::MaterialisedTakes(wrong, limits));
+  }
+  // The default limits: 468 rows of 8 heads over 8962 slots of 4 bytes.
+  gpu::Limits tight = limits;
+  tight.max_storage_binding_bytes = 134217728;
+  CHECK(ops::MaterialisedTakes(Shape(468, 8, 1, 512, 8962, 0), tight));
+  CHECK(!ops::MaterialisedTakes(Shape(469, 8, 1, 512, 8962, 0), tight));
+  tight.max_storage_binding_bytes = limits.max_storage_binding_bytes;
+  tight.max_buffer_bytes = 468 * 8 * 8962 * 4 - 4;
+  CHECK(!ops::MaterialisedTakes(Shape(468, 8, 1, 512, 8962, 0), tight));
+  CHECK(ops::MaterialisedTakes(Shape(467, 8, 1, 512, 8962, 0), tight));
 }
 
 // As many as the chunks of 16 that any visible run touches, and never more than the combining kernel may have to wait for.

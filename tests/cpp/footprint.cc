@@ -106,6 +106,22 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
     const uint64_t cache = Mul(Mul(p.capacity, p.kv_heads), p.head_dim);
     return {query, cache, cache, p.donor ? 1 : p.rows, query};
   }
+  if (name == "attention_scores") {
+    const auto p = Read<kernels::AttentionScoresParams>(spec);
+    const uint64_t heads = Mul(p.rows, p.q_heads);
+    return {Mul(heads, p.head_dim), Mul(Mul(p.capacity, p.kv_heads), p.head_dim), p.donor ? 1 : p.rows,
+            Mul(heads, p.capacity)};
+  }
+  if (name == "attention_softmax") {
+    const auto p = Read<kernels::AttentionSoftmaxParams>(spec);
+    return {p.donor ? 1 : p.rows, Mul(Mul(p.rows, p.q_heads), p.capacity)};
+  }
+  if (name == "attention_values") {
+    const auto p = Read<kernels::AttentionValuesParams>(spec);
+    const uint64_t heads = Mul(p.rows, p.q_heads);
+    return {Mul(heads, p.capacity), Mul(Mul(p.capacity, p.kv_heads), p.head_dim), p.donor ? 1 : p.rows,
+            Mul(heads, p.head_dim)};
+  }
   if (name == "attention_decode_split") {
     const auto p = Read<kernels::AttentionDecodeSplitParams>(spec);
     const uint64_t heads = Mul(p.rows, p.q_heads);

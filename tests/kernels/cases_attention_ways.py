@@ -39,8 +39,7 @@ def decode_split(made: Case, splits: int, *, blank: bool = False) -> Case:
 def combine(made: Case, splits: int, values: Array | None = None, stats: Array | None = None) -> Case:
     """The second stage over what the first one wrote, or over the reference's partials with stale words between."""
     if values is None or stats is None:
-        values, stats = (np.where(np.isnan(array), STALE, array.astype(np.float32)) for array in
-                         partials_of(made, splits))
+        values, stats = (stale(array) for array in partials_of(made, splits))
     kept = ("rows", "q_heads", "head_dim", "window", "donor")
     return Case(kernel="attention_combine", outputs=made.outputs,
                 inputs={"values": values, "stats": stats, "positions": made.inputs["positions"]},
@@ -53,6 +52,41 @@ def splits_of(made: Case) -> int:
     window, capacity = int(made.params["window"]), int(made.params["capacity"])
     chunks = (min(window, capacity) + 2 * 16 - 2) // 16 if window else -(-capacity // 16)
     return min(chunks, 128)
+
+
+def scores(made: Case) -> Case:
+    """The first stage of materialised attention: what a row does not see must stay the sentinel, a NaN."""
+    q, k, positions = made.inputs["q"], made.inputs["k"], made.inputs["positions"].reshape(-1)
+    shape = {name: int(made.params[name]) for name in ("head_dim", "window", "donor")}
+    wanted, size = (kernel_reference.attention_scores(*arrays, positions, **shape)  # type: ignore[arg-type]
+                    for arrays in ((q, k), (np.abs(q), np.abs(k))))
+    return Case(kernel="attention_scores", inputs={"q": q, "k": k, "positions": positions}, params=made.params,
+                outputs={"scores": Expected(values=wanted, magnitude=np.fmax(1.0, size))},
+                per_row=(*(name for name in made.per_row if name != "out"), "scores"))
+
+
+def softmax(made: Case, found: Array | None = None) -> Case:
+    """The second stage over what the first one wrote, or over the reference's scores with stale words between."""
+    before = stale(scores(made).outputs["scores"].values) if found is None else found
+    weights = kernel_reference.attention_softmax(scores(made).outputs["scores"].values)
+    kept = ("rows", "q_heads", "capacity", "window", "donor")
+    return Case(kernel="attention_softmax", inputs={"positions": made.inputs["positions"]},
+                outputs={"scores": Expected(values=weights, before=before, magnitude=weights + 1e-4)},
+                params={name: made.params[name] for name in kept},
+                per_row=(*(name for name in made.per_row if name == "positions"), "scores"))
+
+
+def values(made: Case, weights: Array | None = None) -> Case:
+    """The third stage over what the second one wrote, or over the reference's weights with stale words between."""
+    if weights is None:
+        weights = stale(kernel_reference.attention_softmax(scores(made).outputs["scores"].values))
+    return Case(kernel="attention_values", outputs=made.outputs, params=made.params,
+                inputs={"weights": weights, "v": made.inputs["v"], "positions": made.inputs["positions"]},
+                per_row=(*(name for name in made.per_row if name != "q"), "weights"))
+
+
+def stale(array: Array) -> Array:
+    return np.where(np.isnan(array), STALE, array.astype(np.float32))
 
 
 add_attention("chunk edges", q_heads=3, kv_heads=1, head_dim=20, window=0, first=14, rows=5)
@@ -102,6 +136,9 @@ for _name in ATTENTION:
     case(_name.replace("attention", "attention_streaming", 1))(lambda _, name=_name: streaming(build(name)))  # type: ignore[misc]
     if "NaN" in _name:
         continue  # what partials of such rows hold is not said; the two stages together are tested
+    for _stage in (scores, softmax, values):
+        case(_name.replace("attention", f"attention_{_stage.__name__}", 1))(
+            lambda _, name=_name, stage=_stage: stage(build(name)))  # type: ignore[misc]
     _title = _name.partition(": ")[2]
     for _splits in (0, 3):
         _end = f"{_title}, {_splits or 'all'} splits"
@@ -130,3 +167,15 @@ def broken_split(rng: Rng) -> Case:
     wanted = made.outputs["out"].values.copy()
     wanted[1, :8] = np.nan
     return combine(replace(made, outputs={"out": Expected(values=wanted)}), 5, values, stats)
+
+
+@case("attention_softmax: an infinite score and a NaN make their rows NaN")
+def broken_scores(rng: Rng) -> Case:
+    made = softmax(attention_case(f32(rng, 3, 2, 8), f32(rng, 70, 1, 8), f32(rng, 70, 1, 8), np.array([50, 69, 60], np.int32),
+                                  window=9, capacity=11))
+    before, weights = made.outputs["scores"].before, made.outputs["scores"].values.copy()
+    assert before is not None
+    before[0, 1, 50 % 11], before[1, 0, 61 % 11], before[2, 0, 60 % 11] = np.inf, np.nan, -np.inf
+    for row, head in ((0, 1), (1, 0), (2, 0)):
+        weights[row, head] = np.nan
+    return replace(made, outputs={"scores": Expected(values=weights, before=before)})

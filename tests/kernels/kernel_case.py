@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from tests.support.gpu_page import Bound, GpuPage
+from tests.support.gpu_page import Bound, GpuDevice
 
 from gemma4web.kernels import Kernel, expand_all, fold_grid, group_count
 from gemma4web.kernels.dispatch import GROUP_LIMIT
@@ -97,9 +97,9 @@ def kernels() -> dict[str, Kernel]:
     return {kernel.name: kernel for kernel in expand_all(KERNEL_DIR)}
 
 
-def run_case(page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None) -> list[str]:
+def run_case(device: GpuDevice, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None) -> list[str]:
     """Problems of one dispatch: wrong values, unwritten elements, damaged canaries. ``text`` replaces the shader."""
-    found, problems = dispatch(page, made, limit=limit, text=text)
+    found, problems = dispatch(device, made, limit=limit, text=text)
     kernel = kernels()[made.kernel]
     for name, expected in made.outputs.items():
         if problem := compare(found[name], expected, kernel.header.tolerance):
@@ -108,7 +108,7 @@ def run_case(page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str |
 
 
 def dispatch(
-    page: GpuPage, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None
+    device: GpuDevice, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None
 ) -> tuple[dict[str, Array], list[str]]:
     """Outputs by name (float32 or int32, flat), and sentences on damaged canaries."""
     kernel = kernels()[made.kernel]
@@ -129,7 +129,7 @@ def dispatch(
         guard = np.full(GUARD_WORDS, behind, np.uint32)
         bound.append(Bound(kind=str(binding.kind), data=np.concatenate([content, guard]).tobytes()))
     grid = fold_grid(group_count(kernel, made.params), limit)
-    raw = page.run(minify(kernel.text) if text is None else text, bound, grid)
+    raw = device.run(minify(kernel.text) if text is None else text, bound, grid)
     found: dict[str, Array] = {}
     problems: list[str] = []
     for (name, size), data in zip(outputs, raw, strict=True):
@@ -193,7 +193,7 @@ def single_row(made: Case, row: int) -> Case:
         return array.reshape(int(rows), -1)[row:row + 1]
 
     inputs = {name: cut(array) if name in made.per_row else array for name, array in made.inputs.items()}
-    outputs = {name: replace(item, values=cut(item.values),
+    outputs = {name: replace(item, values=cut(item.values), before=None if item.before is None else cut(item.before),
                              magnitude=None if item.magnitude is None else cut(item.magnitude))
                if name in made.per_row else item for name, item in made.outputs.items()}
     return replace(made, inputs=inputs, outputs=outputs, params={**made.params, "rows": 1})

@@ -122,9 +122,9 @@ def attention_of_partials(values: Array, stats: Array) -> npt.NDArray[np.float64
 def to_digits(x: Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
     """x f32[M, 32 U] -> digits u32[M, 6, U, 4] and powers f32[M, U], with x = (a + 256 b + 65536 c) * 16 * power.
 
-    A unit's largest number lies in 2^21..2^22 as an integer. Per 8 columns there are words of the even and of the odd ones: vectors 0, 2, 3, 5
-    have digits a and b of the four groups of 8, vectors 1 and 4 have c of two groups each. A unit that is not finite has power NaN
-    and digits 0.
+    A unit's largest number lies in 2^21..2^22 as an integer. Per 8 columns there are words of the even and of the odd
+    ones: vectors 0, 2, 3, 5 have digits a and b of the four groups of 8, vectors 1 and 4 have c of two groups each. A
+    unit that is not finite has power NaN and digits 0.
     """
     rows, units = x.shape[0], x.shape[1] // 32
     by_unit = x.astype(np.float64).reshape(rows, units, 32)
@@ -146,3 +146,38 @@ def to_digits(x: Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]
     vectors = np.stack([low[0], high[0], low[1], low[2], high[1], low[3]], axis=1)
     powers = np.where(finite, 2.0 ** (exponent - 152.0), np.nan).astype(np.float32)
     return vectors, powers
+
+
+def attention_scores(
+    q: Array, k: Array, positions: Array, *, head_dim: int, window: int, donor: bool
+) -> npt.NDArray[np.float64]:
+    """q [N, heads*d] over a ring [1, S, kv_heads, d] -> [N, heads, S], NaN in the slots that a row does not see."""
+    rows, (capacity, kv_heads) = q.shape[0], k.shape[1:3]
+    heads = q.astype(np.float64).reshape(rows, -1, head_dim)
+    scores = np.full((*heads.shape[:2], capacity), np.nan)
+    for row in range(rows):
+        slots = ops.visible_positions(int(positions[0 if donor else row]), window, donor=donor) % capacity
+        for head in range(heads.shape[1]):
+            keys = k[0, slots, head // (heads.shape[1] // kv_heads)].astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                scores[row, head, slots] = keys @ heads[row, head]
+    return scores
+
+
+def attention_softmax(scores: Array) -> npt.NDArray[np.float64]:
+    """Scores [N, heads, S] -> weights that sum to 1 where there is any; NaN stays NaN, an unseen slot."""
+    wide = scores.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        weights = np.exp(wide - np.fmax.reduce(wide, axis=-1, keepdims=True))
+        return np.asarray(weights / np.nansum(weights, axis=-1, keepdims=True))
+
+
+def attention_of_weights(weights: Array, v: Array) -> npt.NDArray[np.float64]:
+    """Weights [N, heads, S] and a ring [1, S, kv_heads, d] -> [N, heads*d]; slots with NaN for a weight are not touched."""
+    rows, heads = weights.shape[:2]
+    out = np.zeros((rows, heads, v.shape[3]))
+    for row in range(rows):
+        for head in range(heads):
+            slots = np.flatnonzero(~np.isnan(weights[row, head]))
+            out[row, head] = weights[row, head, slots] @ v[0, slots, head // (heads // v.shape[2])].astype(np.float64)
+    return out.reshape(rows, -1)

@@ -65,6 +65,45 @@ ATTENTION_WAYS: Final = (
     Mutant("attention_streaming", "rows beyond the pass written", "row_of(query, first_row) < params.rows", "true"),
 )
 
+# Of materialised attention: scores, softmax, weighted values. The first three faults are of what all its kernels share.
+MATERIALISED: Final = (
+    *(Mutant(kernel, *fault) for kernel in ("attention_scores", "attention_softmax", "attention_values")
+      for fault in (("window one too small", "p - i32(window) + 1", "p - i32(window) + 2"),
+                    ("window one too large", "p - i32(window) + 1", "p - i32(window)"),
+                    ("donor sees row P", "select(p + 1, p, donor != 0u)", "p + 1"),
+                    ("own row hidden", "select(p + 1, p, donor != 0u)", "p"))),
+    *(Mutant(kernel, "the first row's position for all", "select(row, 0u, params.donor != 0u)", "0u")
+      for kernel in ("attention_scores", "attention_values")),
+    *(Mutant(kernel, *fault) for kernel in ("attention_scores", "attention_values")
+      for fault in (("heads in another order", "kv_head * sharing + n % sharing", "n % sharing * kv_head + n % sharing"),
+                    ("queries beyond the pass written", "if n < queries && ", "if "),
+                    ("the first tile of queries alone", "/ params.kv_heads * TILE;", "/ params.kv_heads * 0u;"))),
+    Mutant("attention_scores", "a tile is seen by its first row alone", "row <= last_row; row++", "row <= first_row; row++"),
+    Mutant("attention_scores", "the ring's start is not looked for", "starts_here || ", ""),
+    Mutant("attention_scores", "slots of one lap", "select(ahead, ahead - capacity, ahead >= capacity)", "ahead"),
+    Mutant("attention_scores", "another head's keys", "params.kv_heads + kv_head) * columns", "params.kv_heads) * columns"),
+    Mutant("attention_scores", "slices overlap", "slice + i % SLICE", "i % SLICE"),
+    Mutant("attention_scores", "columns beyond the head", "column < columns && query_0", "query_0"),
+    Mutant("attention_scores", "slots beyond the ring", "slot < params.capacity && ", ""),
+    Mutant("attention_scores", "two slots change places", "dot(one_q, k_0), dot(one_q, k_1)", "dot(one_q, k_1), dot(one_q, k_0)"),
+    Mutant("attention_softmax", "the first row's position for all", "select(index / params.q_heads, 0u, params.donor != 0u)", "0u"),
+    Mutant("attention_softmax", "slots without a ring", "u32(t) % params.capacity", "u32(t)"),
+    Mutant("attention_softmax", "no maximum", "] - top)", "])"),
+    Mutant("attention_softmax", "the maximum of a lane", "top = max(top, tops[i]);", "top = top;"),
+    Mutant("attention_softmax", "weights not divided", "/ total", ""),
+    Mutant("attention_softmax", "only the first key of a lane", "t += i32(LANES)", "t += 1000000"),
+    Mutant("attention_softmax", "another head's scores", "index * params.capacity", "index / params.q_heads * params.capacity"),
+    Mutant("attention_softmax", "infinite scores give zeros", "bitcast<f32>(0x7fc00000u | broken)", "0.0"),
+    Mutant("attention_values", "bounds of the first row", "row <= last_row; row++", "row <= first_row; row++"),
+    Mutant("attention_values", "poison beside the window", "if bits != HIDDEN {", "if true {"),
+    Mutant("attention_values", "weights without a ring", "params.capacity + u32(t) % params.capacity", "params.capacity + u32(t)"),
+    Mutant("attention_values", "values without a ring", "v[(u32(t) % params.capacity", "v[(u32(t)"),
+    Mutant("attention_values", "another head's values", "params.kv_heads + kv_head) * columns", "params.kv_heads) * columns"),
+    Mutant("attention_values", "columns above 64 cut", "index % column_tiles * COLUMNS", "0u"),
+    Mutant("attention_values", "old values forgotten", "fma(weight, low_v, low[i])", "weight * low_v"),
+    Mutant("attention_values", "columns beyond the head", "column_0 + across + 8u < columns", "true"),
+)
+
 # Replacements in the expanded text; `old` must occur in it.
 MUTANTS: Final = (
     Mutant("embedding_f32", "no scale", "* params.scale", "* 1.0"),
@@ -168,6 +207,16 @@ MUTANTS: Final = (
     Mutant("linear_q4_steel", "first block alone", "k < end;", "k < min(end, TILE_K);"),
     Mutant("linear_q4_steel", "bias in no column", "(params.flags & HAS_BIAS) != 0u", "false"),
     Mutant("linear_q4_steel", "parts overlap", "for (var k = part *", "for (var k = 0u * part *"),
+    Mutant("linear_q4_steel_f16", "rows not checked", "row < params.rows; c++", "true; c++"),
+    Mutant("linear_q4_steel_f16", "columns not checked", "column + c < params.n", "true"),
+    Mutant("linear_q4_steel_f16", "low and high codes of a word change places", "q4_floats(words >> vec4u(4u))", "q4_floats(words >> vec4u(8u))"),
+    Mutant("linear_q4_steel_f16", "first block alone", "k < end;", "k < min(end, TILE_K);"),
+    Mutant("linear_q4_steel_f16", "bias in no column", "(params.flags & HAS_BIAS) != 0u", "false"),
+    Mutant("linear_q4_bk64", "rows not checked", "row < params.rows; c++", "true; c++"),
+    Mutant("linear_q4_bk64", "columns not checked", "column + c < params.n", "true"),
+    Mutant("linear_q4_bk64", "low and high codes of a word change places", "q4_floats(words >> vec4u(4u))", "q4_floats(words >> vec4u(8u))"),
+    Mutant("linear_q4_bk64", "first block alone", "k < end;", "k < min(end, TILE_K);"),
+    Mutant("linear_q4_bk64", "bias in no column", "(params.flags & HAS_BIAS) != 0u", "false"),
     Mutant("sum_parts", "last part left out", "part < params.splits", "part + 1u < params.splits"),
     Mutant("sum_parts", "bias of the row", "bias[i % params.n]", "bias[i / params.n]"),
     Mutant("sum_parts", "bounds not checked", "i >= params.count", "false"),
@@ -223,6 +272,7 @@ MUTANTS: Final = (
     Mutant("attention", "an empty range enters its tile", "select(range.y, range.x & ~63, range.x < range.y)",
            "range.x & ~63"),
     *ATTENTION_WAYS,
+    *MATERIALISED,
     Mutant("gelu_mul", "offset ignored", "params.offset + i % params.width", "i % params.width"),
     Mutant("gelu_mul", "stride is the width", "row * params.stride", "row * params.width"),
     Mutant("gelu_mul", "sigmoid form of GELU", "0.5 * x * (1.0 + stable_tanh(0.7978845608028654 * "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import cases_attention
 import cases_attention_ways
@@ -30,7 +31,7 @@ from kernel_case import (
     single_row,
 )
 from mutants import MUTANTS, Mutant
-from tests.support.gpu_page import GpuPage
+from tests.support.gpu_page import GpuDevice, GpuPage
 
 from gemma4web.errors import BrowserError
 from gemma4web.files import load_json
@@ -42,18 +43,14 @@ from gemma4web.oracle import ops
 CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_dp4a, cases_linear_routes, cases_norm,
                 cases_round, cases_staged)
 
+DeviceOf = Callable[[str], GpuDevice]
+
 
 def groups_of(made: Case) -> int:
     return group_count(kernels()[made.kernel], made.params)
 
 
-def needs_f16(kernel: str) -> bool:
-    """Such a kernel runs on no software adapter that Chromium has."""
-    return "shader-f16" in kernels()[kernel].features
-
-
-F16_CASES = sorted(name for name in BUILDERS if needs_f16(build(name).kernel))
-CASES = sorted(set(BUILDERS) - set(F16_CASES))
+CASES = sorted(BUILDERS)
 ROW_CASES = [name for name in CASES if build(name).per_row and build(name).params["rows"] > 1]
 FOLDING_CASES = [name for name in CASES if groups_of(build(name)) > 1]
 
@@ -75,8 +72,7 @@ def test_every_kernel_of_the_lock_has_a_case() -> None:
 
 
 def test_every_kernel_has_a_mutant() -> None:
-    """Those that need f16 run on no software adapter; they are other preludes of a file whose mutants are caught."""
-    assert {mutant.kernel for mutant in MUTANTS} == {name for name in kernels() if not needs_f16(name)}
+    assert {mutant.kernel for mutant in MUTANTS} == set(kernels())
 
 
 def test_references_exist() -> None:
@@ -111,50 +107,43 @@ def test_grids_fold_under_every_limit() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", F16_CASES)
-def test_f16_case(gpu_page: GpuPage, name: str) -> None:
-    """The same, where the adapter has shader-f16; elsewhere `bench-kernels --gpu` checks these kernels against float64."""
-    if "shader-f16" not in gpu_page.adapter["features"]:
-        pytest.skip("the adapter has no shader-f16")
-    fail_on(run_case(gpu_page, build(name)))
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("name", [name for name in sorted(kernels()) if not needs_f16(name)])
-def test_both_texts_compile_with_default_limits(gpu_page: GpuPage, name: str) -> None:
+@pytest.mark.parametrize("name", sorted(kernels()))
+def test_both_texts_compile_with_default_limits(device_of: DeviceOf, name: str) -> None:
     """P17: the text as it stands and the minified one, on a device that was asked for nothing."""
     kernel = kernels()[name]
     kinds = [str(binding.kind) for binding in kernel.interface.bindings]
-    gpu_page.compile(kernel.text, kinds)
-    gpu_page.compile(minify(kernel.text), kinds)
+    device_of(name).compile(kernel.text, kinds)
+    device_of(name).compile(minify(kernel.text), kinds)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", CASES)
-def test_case(gpu_page: GpuPage, name: str) -> None:
+def test_case(device_of: DeviceOf, name: str) -> None:
     """Values against float64; every element written; nothing written behind an output."""
-    fail_on(run_case(gpu_page, build(name)))
+    made = build(name)
+    fail_on(run_case(device_of(made.kernel), made))
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", FOLDING_CASES)
-def test_case_on_a_folded_grid(gpu_page: GpuPage, name: str) -> None:
+def test_case_on_a_folded_grid(device_of: DeviceOf, name: str) -> None:
     """P19: the same with a grid limit so small that the groups fold into y, and where it can be into z."""
     made = build(name)
     groups = groups_of(made)
     limit = smallest_limit(groups)
-    fail_on(run_case(gpu_page, made, limit=limit))
+    fail_on(run_case(device_of(made.kernel), made, limit=limit))
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ROW_CASES)
-def test_a_row_does_not_depend_on_the_rows_beside_it(gpu_page: GpuPage, name: str) -> None:
+def test_a_row_does_not_depend_on_the_rows_beside_it(device_of: DeviceOf, name: str) -> None:
     """P33: three rows at once and each of them alone give the same bits."""
     made = build(name)
-    together, problems = dispatch(gpu_page, made)
+    device = device_of(made.kernel)
+    together, problems = dispatch(device, made)
     rows = int(made.params["rows"])
     for row in sorted({0, rows // 2, rows - 1}):
-        alone, more = dispatch(gpu_page, single_row(made, row))
+        alone, more = dispatch(device, single_row(made, row))
         problems += more
         for output in made.outputs:
             if output in made.per_row:
@@ -164,28 +153,28 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(gpu_page: GpuPage, name: st
     fail_on(problems)
 
 
-def notices(page: GpuPage, made: Case, text: str) -> bool:
+def notices(device: GpuDevice, made: Case, text: str) -> bool:
     """Whether this case, on a plain grid, on a folded one or row by row, fails with another shader."""
     groups = groups_of(made)
-    if run_case(page, made, text=text) or run_case(page, made, text=text, limit=smallest_limit(groups)):
+    if run_case(device, made, text=text) or run_case(device, made, text=text, limit=smallest_limit(groups)):
         return True
     if not made.per_row or made.params["rows"] == 1:
         return False
-    together, _ = dispatch(page, made, text=text)
-    alone, _ = dispatch(page, single_row(made, 0), text=text)
+    together, _ = dispatch(device, made, text=text)
+    alone, _ = dispatch(device, single_row(made, 0), text=text)
     return any(not together[name].tobytes().startswith(alone[name].tobytes())
                for name in made.outputs if name in made.per_row)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.kernel}: {mutant.fault}")
-def test_mutant_is_caught(gpu_page: GpuPage, mutant: Mutant) -> None:
+def test_mutant_is_caught(device_of: DeviceOf, mutant: Mutant) -> None:
     """A kernel with this fault fails at least one of the tests above."""
     text = kernels()[mutant.kernel].text
     assert mutant.old in text
     broken = text.replace(mutant.old, mutant.new)
     for name in sorted(BUILDERS):
-        if name.startswith(f"{mutant.kernel}: ") and notices(gpu_page, build(name), broken):
+        if name.startswith(f"{mutant.kernel}: ") and notices(device_of(mutant.kernel), build(name), broken):
             return
     pytest.fail(f"no case notices: {mutant.fault}")
 

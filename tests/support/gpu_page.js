@@ -27,13 +27,18 @@ function withDeadline(promise, deadlineMs, what) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Asks for a device with the default limits: what runs here runs on every WebGPU device. */
-async function open() {
+/**
+ * Asks for a device with the default limits: what runs here runs on every WebGPU device. `large`: with the adapter's own for
+ * buffers, which the weights of a real model need.
+ */
+async function open(large) {
   if (!navigator.gpu) throw new Error('this browser has no navigator.gpu');
   const adapter = await navigator.gpu.requestAdapter();
   if (!adapter) throw new Error('no WebGPU adapter');
   const wanted = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
-  device = await adapter.requestDevice({ requiredFeatures: wanted });
+  const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
+  const requiredLimits = large ? { maxBufferSize, maxStorageBufferBindingSize } : {};
+  device = await adapter.requestDevice({ requiredFeatures: wanted, requiredLimits });
   device.addEventListener('uncapturederror', (event) => uncaptured.push(event.error.message));
   device.lost.then((info) => uncaptured.push(`device lost: ${info.reason} ${info.message}`));
   const { vendor, architecture, description } = adapter.info;
@@ -129,7 +134,7 @@ async function guarded(work) {
 }
 
 window.gpuPage = {
-  open: (deadlineMs) => withDeadline(open(), deadlineMs, 'opening a device'),
+  open: (large, deadlineMs) => withDeadline(open(large), deadlineMs, 'opening a device'),
   compile: (wgsl, kinds, deadlineMs) =>
     withDeadline(guarded(async () => void (await compile(wgsl, kinds))), deadlineMs, 'compiling a shader'),
   run: (job, deadlineMs) => withDeadline(guarded(() => dispatch(job)), deadlineMs, 'running a shader'),

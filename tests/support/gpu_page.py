@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
@@ -34,6 +34,18 @@ class Bound:
 
     kind: str
     data: bytes
+
+
+class GpuDevice(Protocol):
+    """What runs single compute shaders. Whatever a device, its driver or its process objects to is a BrowserError."""
+
+    adapter: dict[str, Any]
+
+    def run(self, wgsl: str, bindings: Sequence[Bound], grid: tuple[int, int, int]) -> list[bytes]:
+        """Contents of the read_write bindings, in order, after one dispatch."""
+
+    def compile(self, wgsl: str, kinds: Sequence[str]) -> None:
+        """Compiles a shader for bindings of these kinds, with default limits."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -78,9 +90,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class GpuPage:
-    """One page with one device of default limits. ``adapter`` describes it."""
+    """One page with one device of default limits, or with ``large`` buffers. ``adapter`` describes it."""
 
-    def __init__(self, chrome: Chrome) -> None:
+    def __init__(self, chrome: Chrome, *, large: bool = False) -> None:
         self._chrome, self._server = chrome, _Server()
         self._faults: list[str] = []
         threading.Thread(target=self._server.serve_forever, name="gpu-page-server", daemon=True).start()
@@ -90,7 +102,7 @@ class GpuPage:
             self._page.on("pageerror", lambda error: self._faults.append(str(error)))
             self._page.on("crash", lambda _: self._faults.append("the page crashed"))
             self._page.goto(f"http://127.0.0.1:{self._server.server_address[1]}/")
-            self.adapter: dict[str, Any] = self._evaluate("(ms) => gpuPage.open(ms)", _OPEN_MS)
+            self.adapter: dict[str, Any] = self._evaluate("([large, ms]) => gpuPage.open(large, ms)", [large, _OPEN_MS])
         except BaseException:
             self._server.shutdown()
             self._server.server_close()

@@ -16,9 +16,13 @@ enum Input : size_t { kQuery, kKeys, kValues, kPositions };
 constexpr uint32_t kChunk = 16;
 constexpr uint32_t kSplitHeads = 8;
 constexpr uint32_t kCombineColumns = 16;
+// Of materialised attention: queries or slots of a tile, vec4s of its values.
+constexpr uint32_t kTile = 32;
+constexpr uint32_t kTileColumns = 16;
 
 constexpr BindingRef kPartialValues = {BindingRef::Kind::kScratch, 0};
 constexpr BindingRef kPartialStats = {BindingRef::Kind::kScratch, 1};
+constexpr BindingRef kScores = {BindingRef::Kind::kScratch, 0};  // [rows, q_heads, capacity] f32, then the weights
 
 uint64_t CeilDiv(uint64_t value, uint64_t divisor) { return (value + divisor - 1) / divisor; }
 
@@ -33,6 +37,29 @@ ScratchBytes DecodeScratch(const AttentionParams& params) {
   return {partials * params.head_dim * sizeof(float), partials * 4 * sizeof(float)};
 }
 
+ScratchBytes ScoresScratch(const AttentionParams& params) {
+  return {uint64_t{params.rows} * params.q_heads * params.capacity * sizeof(float), 0};
+}
+
+bool FitsBinding(const ScratchBytes& scratch, const gpu::Limits& limits) {
+  const uint64_t allowed = std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+  return std::ranges::all_of(scratch, [&](uint64_t bytes) { return bytes <= allowed; });
+}
+
+// Params of a stage that reads keys or values; all of them are named alike.
+template <typename Params>
+Params StageParams(const AttentionParams& all) {
+  Params params;
+  params.rows = all.rows;
+  params.q_heads = all.q_heads;
+  params.kv_heads = all.kv_heads;
+  params.head_dim = all.head_dim;
+  params.capacity = all.capacity;
+  params.window = all.window;
+  params.donor = all.donor;
+  return params;
+}
+
 }  // namespace
 
 uint32_t AttentionSplits(const AttentionParams& params) {
@@ -44,13 +71,17 @@ uint32_t AttentionSplits(const AttentionParams& params) {
 }
 
 bool DecodeTakes(const AttentionParams& params, const gpu::Limits& limits) {
-  if (!HasVectors(params) || params.rows > kDecodeRows) return false;
-  const uint64_t allowed = std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
-  return std::ranges::all_of(DecodeScratch(params), [&](uint64_t bytes) { return bytes <= allowed; });
+  return HasVectors(params) && params.rows <= kDecodeRows && FitsBinding(DecodeScratch(params), limits);
 }
 
 bool StreamingTakes(const AttentionParams& params) {
   return HasVectors(params) && params.rows > kDecodeRows && params.q_heads / params.kv_heads <= kStreamingQueries;
+}
+
+bool MaterialisedTakes(const AttentionParams& params, const gpu::Limits& limits) {
+  // Every visible position has a slot of its own.
+  return HasVectors(params) && params.rows > kDecodeRows && params.window <= params.capacity &&
+         FitsBinding(ScoresScratch(params), limits);
 }
 
 bool AcceptsAttentionDecode(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
@@ -60,14 +91,7 @@ bool AcceptsAttentionDecode(const Site& site, const PassRows& pass, const gpu::L
 void RecordAttentionDecode(const Site& site, const PassRows& pass, const gpu::Limits&,
                            std::vector<DispatchSpec>& out) {
   const AttentionParams all = AttentionParamsOf(site, pass);
-  kernels::AttentionDecodeSplitParams split;
-  split.rows = all.rows;
-  split.q_heads = all.q_heads;
-  split.kv_heads = all.kv_heads;
-  split.head_dim = all.head_dim;
-  split.capacity = all.capacity;
-  split.window = all.window;
-  split.donor = all.donor;
+  auto split = StageParams<kernels::AttentionDecodeSplitParams>(all);
   split.splits = AttentionSplits(all);
   const uint64_t blocks = uint64_t{all.kv_heads} * CeilDiv(all.q_heads / all.kv_heads, kSplitHeads);
   out.push_back(MakeDispatch(kernels::kAttentionDecodeSplit,
@@ -95,18 +119,40 @@ bool AcceptsAttentionStreaming(const Site& site, const PassRows& pass, const gpu
 void RecordAttentionStreaming(const Site& site, const PassRows& pass, const gpu::Limits&,
                               std::vector<DispatchSpec>& out) {
   const AttentionParams all = AttentionParamsOf(site, pass);
-  kernels::AttentionStreamingParams params;
-  params.rows = all.rows;
-  params.q_heads = all.q_heads;
-  params.kv_heads = all.kv_heads;
-  params.head_dim = all.head_dim;
-  params.capacity = all.capacity;
-  params.window = all.window;
-  params.donor = all.donor;
+  auto params = StageParams<kernels::AttentionStreamingParams>(all);
   params.tile_rows = kStreamingQueries / (all.q_heads / all.kv_heads);
   out.push_back(MakeDispatch(kernels::kAttentionStreaming,
                              {site.In(kQuery), site.In(kKeys), site.In(kValues), site.In(kPositions), site.Out(0)},
                              params, all.kv_heads * CeilDiv(all.rows, params.tile_rows)));
+}
+
+bool AcceptsAttentionMaterialised(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  return MaterialisedTakes(AttentionParamsOf(site, pass), limits);
+}
+
+void RecordAttentionMaterialised(const Site& site, const PassRows& pass, const gpu::Limits&,
+                                 std::vector<DispatchSpec>& out) {
+  const AttentionParams all = AttentionParamsOf(site, pass);
+  const uint64_t query_tiles = all.kv_heads * CeilDiv(uint64_t{all.rows} * (all.q_heads / all.kv_heads), kTile);
+  kernels::AttentionSoftmaxParams softmax;
+  softmax.rows = all.rows;
+  softmax.q_heads = all.q_heads;
+  softmax.capacity = all.capacity;
+  softmax.window = all.window;
+  softmax.donor = all.donor;
+  out.push_back(MakeDispatch(kernels::kAttentionScores,
+                             {site.In(kQuery), site.In(kKeys), site.In(kPositions), kScores},
+                             StageParams<kernels::AttentionScoresParams>(all),
+                             query_tiles * CeilDiv(all.capacity, kTile)));
+  out.back().scratch = ScoresScratch(all);
+  out.push_back(MakeDispatch(kernels::kAttentionSoftmax, {site.In(kPositions), kScores}, softmax,
+                             uint64_t{all.rows} * all.q_heads));
+  out.back().scratch = ScoresScratch(all);
+  out.push_back(MakeDispatch(kernels::kAttentionValues,
+                             {kScores, site.In(kValues), site.In(kPositions), site.Out(0)},
+                             StageParams<kernels::AttentionValuesParams>(all),
+                             query_tiles * CeilDiv(all.head_dim / 4, kTileColumns)));
+  out.back().scratch = ScoresScratch(all);
 }
 
 }  // namespace gemma4::ops

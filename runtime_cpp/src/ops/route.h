@@ -32,6 +32,7 @@ enum RouteBit : uint32_t {
   kRouteLinearDp4aM3Subgroup = 1u << 14,
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
+  kRouteAttentionMaterialised = 1u << 18,
 };
 
 struct Route {
@@ -44,8 +45,9 @@ struct Route {
 };
 
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
-// Activations are rounded to f16 only where somebody asks for it.
-inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64};
+// Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
+inline constexpr uint32_t kDefaultRoutes =
+    ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64 | kRouteAttentionMaterialised};
 // Four products an instruction: where the hardware has none, the browser makes each of them out of about twenty.
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;

@@ -1,7 +1,8 @@
-"""The two folders that Debian packages are unpacked into: the compiler with flatc, and Chromium."""
+"""The folders that Debian packages are unpacked into: the compiler with flatc, Chromium, and for tests a Vulkan driver."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ _COMPILER_PROGRAMS: Final = (
 )
 _BESIDE_EMCC: Final = ("acorn", "acorn-import-phases")
 WRAPPER: Final = "run-chromium"
+_DRIVER: Final = "libvulkan_lvp.so"
+_DRIVER_MANIFEST: Final = "lavapipe.json"
 _FONTS: Final = """\
 <?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "urn:fontconfig:fonts.dtd">
@@ -45,6 +48,11 @@ def _suite_of(source: AptSource, suite: str) -> AptSource:
 def _pinned_suite(pins: Pins, name: str, cache: Path, progress: SetUpProgress) -> AptRoot:
     archives = main_archives(system_sources(), os_codename(), DEBIAN_KEYRING)
     return open_apt_root(cache, name, [[_suite_of(source, pins.debian_suite)] for source in archives], progress)
+
+
+def _running_release(codename: str | None, name: str, cache: Path, progress: SetUpProgress) -> AptRoot:
+    sources: Sequence[AptSource] = release_sources(system_sources(), codename) if codename else ()
+    return open_apt_root(cache, name, [sources] if sources else [], progress)
 
 
 def _try_programs(prefix: Path, patterns: Sequence[str]) -> None:
@@ -139,8 +147,7 @@ def chromium_prefix(pins: Pins, cache: Path, progress: SetUpProgress) -> tuple[P
     found: dict[str, Any] = {}
 
     def build(temporary: Path) -> None:
-        sources: Sequence[AptSource] = release_sources(system_sources(), codename) if codename else ()
-        root = open_apt_root(cache, "chromium", [sources] if sources else [], progress)
+        root = _running_release(codename, "chromium", cache, progress)
         found.update(_unpack_group(root, pins, "chromium", temporary, progress, "Chromium"))
         write_atomic(temporary / "fonts.conf", _FONTS)
 
@@ -170,3 +177,51 @@ def wrapper_text(root: Path, folders: Sequence[Path]) -> str:
         'export CHROME_WRAPPER="$here/run-chromium"\n'
         'exec "$here/usr/lib/chromium/chromium" "$@"\n'
     )
+
+
+def lavapipe_environment(pins: Pins, cache: Path, progress: SetUpProgress) -> dict[str, str]:
+    """Variables with which a process finds Mesa's lavapipe, and no other Vulkan driver, unpacked in the cache.
+
+    The libraries are of the running release and use the system's libc; they are searched first only in a process that is
+    given these variables. Raises FetchError, ToolchainError.
+    """
+    codename = os_codename()
+    inputs = _inputs(pins, "lavapipe", codename)
+    folder = _folder(cache, f"lavapipe-{codename or 'unknown'}", inputs)
+    found: dict[str, Any] = {}
+
+    def build(temporary: Path) -> None:
+        root = _running_release(codename, "lavapipe", cache, progress)
+        found.update(_unpack_group(root, pins, "lavapipe", temporary, progress, "lavapipe"))
+
+    def finish(final: Path) -> dict[str, Any]:
+        _library(final, "libvulkan.so.1")
+        write_atomic(final / _DRIVER_MANIFEST, driver_manifest(_library(final, _DRIVER).relative_to(final)))
+        return found
+
+    ensure_folder(folder, inputs, build, finish, progress)
+    manifest = str(folder / _DRIVER_MANIFEST)
+    # The second name is that of loaders before 1.3.207.
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, library_folders(folder))),
+            "VK_DRIVER_FILES": manifest, "VK_ICD_FILENAMES": manifest}
+
+
+def _library(prefix: Path, name: str) -> Path:
+    """A library that runs with the system's libc. Raises ToolchainError when it, or what it asks for, is absent."""
+    folders = library_folders(prefix)
+    found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if found is None:
+        raise ToolchainError(f"the unpacked packages hold no {name}")
+    missing = missing_libraries(found, folders, system_libc=True)
+    if missing:
+        raise ToolchainError(f"{found} needs {', '.join(missing)}, which no unpacked package holds")
+    return found
+
+
+def driver_manifest(library: Path) -> str:
+    """A Vulkan driver manifest; ``library`` is relative to its folder. Debian's own names a place under /usr.
+
+    https://github.com/KhronosGroup/Vulkan-Loader/blob/main/docs/LoaderDriverInterface.md
+    """
+    return json.dumps({"file_format_version": "1.0.0",
+                       "ICD": {"library_path": f"./{library.as_posix()}", "api_version": "1.3.0"}}, indent=2) + "\n"
