@@ -6,6 +6,7 @@ import re
 
 import cases_attention
 import cases_attention_ways
+import cases_fused
 import cases_index
 import cases_linear
 import cases_linear_routes
@@ -38,8 +39,8 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_routes, cases_norm,
-                cases_round, cases_staged)
+CASE_MODULES = (cases_attention, cases_attention_ways, cases_fused, cases_index, cases_linear, cases_linear_routes,
+                cases_norm, cases_round, cases_staged)
 
 
 def groups_of(made: Case) -> int:
@@ -121,7 +122,7 @@ def test_f16_case(gpu_page: GpuPage, name: str) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("name", [name for name in sorted(kernels()) if not needs_f16(name)])
 def test_both_texts_compile_with_default_limits(gpu_page: GpuPage, name: str) -> None:
-    """P17: the text as it stands and the minified one, on a device that was asked for nothing."""
+    """P17: the text as it stands and the minified one, on a device that was asked for no limit but storage buffers."""
     kernel = kernels()[name]
     kinds = [str(binding.kind) for binding in kernel.interface.bindings]
     gpu_page.compile(kernel.text, kinds)

@@ -27,13 +27,17 @@ function withDeadline(promise, deadlineMs, what) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Asks for a device with the default limits: what runs here runs on every WebGPU device. */
+/**
+ * Asks for a device with the default limits: what runs here runs on every WebGPU device. Storage buffers alone may be more,
+ * for kernels whose header says so; the build counts those of all others.
+ */
 async function open() {
   if (!navigator.gpu) throw new Error('this browser has no navigator.gpu');
   const adapter = await navigator.gpu.requestAdapter();
   if (!adapter) throw new Error('no WebGPU adapter');
   const wanted = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
-  device = await adapter.requestDevice({ requiredFeatures: wanted });
+  const maxStorageBuffersPerShaderStage = Math.min(10, adapter.limits.maxStorageBuffersPerShaderStage);
+  device = await adapter.requestDevice({ requiredFeatures: wanted, requiredLimits: { maxStorageBuffersPerShaderStage } });
   device.addEventListener('uncapturederror', (event) => uncaptured.push(event.error.message));
   device.lost.then((info) => uncaptured.push(`device lost: ${info.reason} ${info.message}`));
   const { vendor, architecture, description } = adapter.info;
