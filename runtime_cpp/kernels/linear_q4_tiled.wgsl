@@ -94,7 +94,7 @@ fn main(
       let at = k + 8u * down;
       let places = (columns * params.k + at) / 8u;
       words = vec4u(values[places.x], values[places.y], values[places.z], values[places.w]);
-      scale = vec4f(scale_of(columns.x, at / 16u), scale_of(columns.y, at / 16u), scale_of(columns.z, at / 16u), scale_of(columns.w, at / 16u));
+      scale = vec4f(scale_of(0u, columns.x, at / 16u), scale_of(0u, columns.y, at / 16u), scale_of(0u, columns.z, at / 16u), scale_of(0u, columns.w, at / 16u));
     }
     workgroupBarrier();
     if thread < X_JOBS {

@@ -3,12 +3,7 @@
 //! reference: rms_norm
 //! tolerance: 4e-6
 //! include: include/grid.wgsl
-//! include: include/reduce.wgsl
-
-const STEP = 256u;
-const HAS_WEIGHT = 1u;
-const HAS_RESIDUAL = 2u;
-const HAS_SCALAR = 4u;
+//! include: include/norm.wgsl
 
 struct Params {
   rows: u32,
@@ -24,13 +19,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-// Four columns that lie 64 apart, asked for together; behind the row's end they are zero.
-fn columns(start: u32, c: u32) -> vec4f {
-  let place = vec4u(c) + vec4u(0u, 64u, 128u, 192u);
-  let found = vec4f(x[start + place.x], x[start + place.y], x[start + place.z], x[start + place.w]);
-  return select(vec4f(), found, place < vec4u(params.width));
-}
-
 @compute @workgroup_size(64)
 fn main(
   @builtin(workgroup_id) group: vec3u,
@@ -42,30 +30,14 @@ fn main(
     return;
   }
   let start = row * params.width;
-  var squares = vec4f();
-  for (var c = lane; c < params.width; c += STEP) {
-    let value = columns(start, c);
-    squares = fma(value, value, squares);
-  }
-  let mean = workgroup_sum(lane, (squares.x + squares.y) + (squares.z + squares.w)) / f32(params.width);
-  let inverse = 1.0 / sqrt(mean + params.eps);
-  var factor = 1.0;
-  if (params.flags & HAS_SCALAR) != 0u {
-    factor = scalar[0];
-  }
+  let inverse = inverse_of(lane, squares_of(lane, start));
+  let factor = factor_of_row();
   for (var first = lane; first < params.width; first += STEP) {
     let values = columns(start, first) * inverse;
     for (var i = 0u; i < 4u; i++) {
       let c = first + 64u * i;
       if c < params.width {
-        var value = values[i];
-        if (params.flags & HAS_WEIGHT) != 0u {
-          value *= weight[c];
-        }
-        if (params.flags & HAS_RESIDUAL) != 0u {
-          value += residual[start + c];
-        }
-        out[start + c] = value * factor;
+        out[start + c] = joined(values[i], factor, start, c);
       }
     }
   }

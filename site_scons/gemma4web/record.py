@@ -103,12 +103,22 @@ class RouteSites(msgspec.Struct, frozen=True, kw_only=True):
     round: str | None = None
 
 
+class FusedSites(msgspec.Struct, frozen=True, kw_only=True):
+    """Chains of one fusion that choose alike; ``unfused`` where their ops run one by one."""
+
+    fusion: str
+    count: int
+    rows: list[RouteRange]
+    round: str | None = None
+
+
 class Routes(msgspec.Struct, frozen=True, kw_only=True):
     """``mask``: bits of the routes that were allowed. ``refused``: those that were not taken anywhere, and why."""
 
     mask: int
     refused: list[RefusedRoute]
     sites: list[RouteSites]
+    fusions: list[FusedSites] = msgspec.field(default_factory=list)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

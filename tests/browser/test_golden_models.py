@@ -35,6 +35,10 @@ ALL_ROUTES: Final = -1
 NO_ROUTE: Final = 1 << 30
 """A bit of the mask that no route has."""
 MATERIALISED: Final = 1 << 18
+FUSIONS: Final = 0b1111 << 24
+"""Bits of ops/route.h."""
+MASKS: Final = {"every route": ALL_ROUTES, "no fusion": ALL_ROUTES & ~FUSIONS, "no form to stand for": FUSIONS,
+                "materialised attention": MATERIALISED, "generic kernels": NO_ROUTE}
 Bundles = Callable[..., Path]
 
 
@@ -146,23 +150,50 @@ def test_logits_equal_the_reference(loaded: tuple[str, str, str, ModelPage], ent
         assert [tuple(item.drafts) for item in passes[-STEPS:]] == drafts
 
 
+def taken(page: ModelPage, part: str) -> set[str]:
+    """Routes of the ops (``sites``) or of the ``fusions``, in passes and rounds."""
+    sites = page.opened["routes"][part]
+    return {item["route"] for site in sites for item in site["rows"]} | {site["round"] for site in sites if "round" in site}
+
+
 @pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
-@pytest.mark.parametrize("route_mask", [ALL_ROUTES, MATERIALISED, NO_ROUTE],
-                         ids=["every route", "materialised attention", "generic kernels"])
-def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, variant: str, route_mask: int) -> None:
-    """G5, G8, R12: with every route that this device has, with one that is off by default and with none, the golden's
-    tokens, rounds and counters."""
+@pytest.mark.parametrize("masked", list(MASKS))
+def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, variant: str, masked: str) -> None:
+    """G5, G6, G8, R12: with every route that this device has, without fusions, with a route that is off by default, and
+    with none, the golden's tokens and rounds."""
     wanted = golden("tiny-rand", "q4")[2]
-    with opened(chrome, bundles("tiny-rand", "q4"), variant, route_mask=route_mask) as page:
-        taken = {item["route"] for site in page.opened["routes"]["sites"] for item in site["rows"]}
+    with opened(chrome, bundles("tiny-rand", "q4"), variant, route_mask=MASKS[masked]) as page:
+        ops, fusions = taken(page, "sites"), taken(page, "fusions")
         found = page.generate(wanted["prompt"], len(wanted["plain"]))
-    if route_mask == ALL_ROUTES:
-        assert taken >= {"linear_q4_m1_subgroup", "linear_q4_tiled", "attention_decode_split", "attention_streaming"}
+    if MASKS[masked] < 0:
+        assert ops >= {"linear_q4_m1_subgroup", "linear_q4_tiled", "attention_decode_split", "attention_streaming"}
     else:
-        assert taken == {"generic", *(["attention_materialised"] if route_mask == MATERIALISED else [])}
+        assert ops == {"generic", *(["attention_materialised"] if masked == "materialised attention" else [])}
+    if masked == "every route":
+        assert fusions >= {"rms_norm_pair", "linear_q4_gated_m1_subgroup", "unfused"}
+        assert variant == "plain-wall" or "linear_q4_gated_m3_subgroup" in fusions
+    else:
+        assert fusions == ({"rms_norm_pair"} if masked == "no form to stand for" else set())
     assert found["tokens"] == wanted["plain"]
     if variant.startswith("mtp"):
         assert found["rounds"] == wanted["rounds_clean"]
+
+
+@pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
+@pytest.mark.parametrize("form", ["f32", "q4"])
+def test_fused_logits_are_bit_equal(chrome: Chrome, bundles: Bundles, variant: str, form: str) -> None:
+    """G6: of every prompt row, and of steps and rounds."""
+    prompt = golden("tiny-rand", form)[2]["prompt"]
+    found = []
+    for mask in (ALL_ROUTES, ALL_ROUTES & ~FUSIONS):
+        with opened(chrome, bundles("tiny-rand", form), variant, route_mask=mask) as page:
+            assert bool(taken(page, "fusions")) == (mask == ALL_ROUTES)
+            found.append(page.passes(prompt, STEPS))
+    fused, apart = found
+    assert len(fused) == len(apart) > STEPS
+    for one, other in zip(fused, apart, strict=True):
+        assert one.tokens == other.tokens and one.drafts == other.drafts
+        assert np.array_equal(one.logits, other.logits)
 
 
 def test_q4_is_not_f32(loaded: tuple[str, str, str, ModelPage]) -> None:

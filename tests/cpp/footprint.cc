@@ -50,6 +50,25 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
     const uint64_t rows = name.find("_m3") != name.npos ? 3 : 1;
     return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(rows, p.n)};
   }
+  if (name.starts_with("linear_q4_gated_m")) {
+    const auto p = Read<kernels::LinearQ4GatedM1Params>(spec);
+    const uint64_t rows = name[17] - '0';
+    const bool weights = (p.flags & 4) == 0;
+    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), weights ? Q4Values(p.n, p.k) : 0,
+            weights ? Q4Scales(p.n, p.k) : 0, weights ? 0 : Mul(rows - 1, p.stride) + p.offset + p.n, Mul(rows, p.n)};
+  }
+  if (name.starts_with("linear_q4_two_m")) {
+    const auto p = Read<kernels::LinearQ4TwoM1Params>(spec);
+    const uint64_t rows = name[15] - '0';
+    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p.k), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p.k),
+            Mul(rows, p.n_0), Mul(rows, p.n_1)};
+  }
+  if (name.starts_with("linear_q4_three_m")) {
+    const auto p = Read<kernels::LinearQ4ThreeM1Params>(spec);
+    const uint64_t rows = name[17] - '0';
+    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p.k), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p.k),
+            Q4Values(p.n_2, p.k), Q4Scales(p.n_2, p.k), Mul(rows, p.n_0), Mul(rows, p.n_1), Mul(rows, p.n_2)};
+  }
   if (name.starts_with("linear_q4_m")) {
     const auto p = Read<kernels::LinearQ4M1Params>(spec);
     const uint64_t rows = name[11] - '0';
@@ -79,6 +98,11 @@ Words Rows(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::RmsNormParams>(spec);
     const uint64_t all = Mul(p.rows, p.width);
     return {all, p.flags & 1 ? p.width : 0, p.flags & 2 ? all : 0, p.flags >> 2 & 1, all};
+  }
+  if (name == "rms_norm_pair") {
+    const auto p = Read<kernels::RmsNormPairParams>(spec);
+    const uint64_t all = Mul(p.rows, p.width);
+    return {all, p.flags & 1 ? p.width : 0, p.flags & 2 ? all : 0, p.flags >> 2 & 1, p.width, all, all};
   }
   if (name == "rope") {
     const auto p = Read<kernels::RopeParams>(spec);
@@ -255,6 +279,33 @@ std::string FindOutOfBounds(const ops::Graph& graph, const std::vector<DispatchS
       const uint64_t available = AvailableWords(graph, spec, spec.bindings[i]);
       if (touched[i] > available)
         return Text(name, " touches ", touched[i], " words of binding ", i, ", which has ", available);
+    }
+  }
+  return {};
+}
+
+std::string FindStaleRead(const ops::Graph& graph, const program::MemoryPlan& memory,
+                          const std::vector<DispatchSpec>& specs, bool round) {
+  std::vector<int64_t> holds(memory.slot_bytes.size(), -1);
+  for (const DispatchSpec& spec : specs) {
+    const std::string_view name = spec.kernel->name;
+    const bool binds_drafts = !round && (name == "pass_rows" || name == "accept");
+    const auto slot_of = [&](const BindingRef& ref) {
+      return ref.kind == BindingRef::Kind::kValues ? memory.slot[ref.index] : program::kNoSlot;
+    };
+    for (const bool writes : {false, true}) {
+      for (size_t i = 0; i < spec.bindings.size(); ++i) {
+        const uint32_t slot = slot_of(spec.bindings[i]);
+        if (slot == program::kNoSlot || (spec.kernel->bindings[i] == kernels::BindingKind::kStorage) != writes) continue;
+        const std::string& tensor = graph.tensors[spec.bindings[i].index].name;
+        if (!writes && holds[slot] != spec.bindings[i].index && !binds_drafts) {
+          return Text(name, " reads ", tensor, " where its slot holds another tensor");
+        }
+        for (size_t j = 0; writes && j < spec.bindings.size(); ++j) {
+          if (j != i && slot_of(spec.bindings[j]) == slot) return Text(name, " writes ", tensor, " over what it binds");
+        }
+        if (writes) holds[slot] = spec.bindings[i].index;
+      }
     }
   }
   return {};

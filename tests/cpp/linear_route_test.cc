@@ -159,7 +159,7 @@ GEMMA4_TEST(LinearRangesCoverEveryRowCountOnce) {
     for (const auto& range : table.RangesOf(0)) {
       CHECK_EQ(range.first, next);
       CHECK(range.last >= range.first);
-      if (range.route != nullptr) CHECK((mask & range.route->bit) != 0);
+      if (range.route != nullptr) CHECK_EQ(mask & range.route->bits, range.route->bits);
       next = range.last + 1;
     }
     CHECK_EQ(next, kMaxRows + 1);

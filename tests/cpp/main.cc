@@ -1,11 +1,13 @@
 // Runs the host tests, or loads programs. Prints one JSON line a result:
 //   main run DATA [soak]            every case: {"case", "failures": [text]}
-//   main probe METHOD FILE...       every program: {"file", "code", "message", "plan"}
+//   main probe METHOD FILE...       every program: {"file", "code", "message", "plan", "dispatches", "unfused_dispatches"}
 #include <cstdio>
 #include <cstring>
 
 #include "check.h"
+#include "program/contracts.h"
 #include "program/model.h"
+#include "program/recorder.h"
 #include "test_limits.h"
 
 namespace gemma4::test {
@@ -72,12 +74,23 @@ int RunCases() {
   return 0;
 }
 
+// Of a decode step, or of a round where the program has them.
+uint64_t Dispatches(const std::vector<uint8_t>& file, const char* method, uint32_t mask) {
+  const Result<program::Plan> plan = program::Model::MakePlan(file, method, LargeLimits(), mask);
+  if (!plan.ok()) return 0;
+  const uint32_t rows = plan->header.mtp() ? program::kRoundRows : 1;
+  return program::BuildPass(plan.value(), plan->header.mtp(), {rows, rows}).size();
+}
+
 int Probe(const char* method, std::span<char*> files) {
   for (const char* file : files) {
-    const Result<program::Plan> plan = program::Model::MakePlan(ReadFile(file), method, LargeLimits());
+    const std::vector<uint8_t> bytes = ReadFile(file);
+    const Result<program::Plan> plan = program::Model::MakePlan(bytes, method, LargeLimits());
     JsonWriter json;
     json.BeginObject().Key("file").String(file).Key("code").String(plan.ok() ? "ok" : CodeName(plan.status().code()));
     json.Key("message").String(plan.status().message()).Key("plan").String(plan.ok() ? plan->ToJson() : "");
+    json.Key("dispatches").Number(Dispatches(bytes, method, ops::kDefaultRoutes));
+    json.Key("unfused_dispatches").Number(Dispatches(bytes, method, ops::kDefaultRoutes & ~ops::kFusions));
     Print(json.EndObject().Take());
   }
   return 0;

@@ -158,6 +158,33 @@ def test_plan(probe: Probe, model: Callable[[str], ModelFolder], name: str, meth
     assert plan["total_bytes"] == sum(plan[f"{part}_bytes"] for part in ("weight", "cache", "activation", "scratch"))
 
 
+STORY: Final = CHECKOUT / "fixtures/story"
+_STORY_TARGET: Final = {"gated_linear": 10, "linear_with_gate": 10, "norm_pair": 19, "three_linears": 5}
+STORY_FUSIONS: Final[Mapping[str, dict[str, int]]] = {
+    ir.TEXT_DECODER: _STORY_TARGET,
+    ir.K2_ROUND: {**_STORY_TARGET, "gated_linear": 18, "norm_pair": 35, "two_linears": 1},
+}
+"""Ten layers of the target, of which five own caches and tail rows part one pair of norms; two drafts of four layers."""
+STORY_DISPATCHES: Final[Mapping[str, tuple[int, int]]] = {ir.TEXT_DECODER: (168, 227), ir.K2_ROUND: (276, 368)}
+"""Of a decode step or a round: fused, unfused."""
+
+
+@pytest.mark.parametrize("method", list(DECODINGS))
+def test_fusions_of_the_story_model(probe: Probe, tmp_path: Path, method: str) -> None:
+    """G6: exact numbers of sites and dispatches, and X13's census is of the graph that was exported."""
+    target, assistant = STORY / "story-target.gguf", STORY / "story-assistant.gguf"
+    folder = open_folder(export(ExportOptions(target=target, assistant=assistant, out=tmp_path / "story")))
+    program = folder.program(method)
+    verdict = probe(method, {"story": program})["story"]
+    plan = json.loads(verdict["plan"])
+    fusions: dict[str, int] = {}
+    for sites in plan["routes"]["fusions"]:
+        fusions[sites["fusion"]] = fusions.get(sites["fusion"], 0) + sites["count"]
+    assert fusions == STORY_FUSIONS[method]
+    assert (verdict["dispatches"], verdict["unfused_dispatches"]) == STORY_DISPATCHES[method]
+    assert plan["ops"] == len(program.graph.ops)
+
+
 def _broken_cases() -> Iterable[Any]:
     for broken in BROKEN:
         for method in broken.methods:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from cases_linear import f32
 from kernel_case import Array, Case, Expected, Rng, case
-from kernel_reference import rope_of_turns
+from kernel_reference import rms_norm_pair, rope_of_turns
 
 from gemma4web.oracle import ops
 
@@ -48,6 +48,45 @@ def rms_norm_special(rng: Rng) -> Case:
     return Case(kernel="rms_norm", inputs={"x": x, "weight": weight, "residual": none, "scalar": none},
                 outputs={"out": Expected(values=wanted)}, params={"rows": 4, "width": 67, "eps": EPS, "flags": 1},
                 per_row=("x", "out"))
+
+
+def norm_pair_case(x: Array, weight: Array, residual: Array, scalar: Array, next_weight: Array, flags: int) -> Case:
+    rows, width = x.shape
+    absent = np.zeros(0, np.float32)
+    out, following = rms_norm_pair(x, weight if flags & 1 else None, residual if flags & 2 else None,
+                                   scalar if flags & 4 else None, next_weight, eps=EPS)
+    return Case(kernel="rms_norm_pair",
+                inputs={"x": x, "weight": weight if flags & 1 else absent, "residual": residual if flags & 2 else absent,
+                        "scalar": scalar if flags & 4 else absent, "next_weight": next_weight},
+                outputs={"out": Expected(values=out), "next": Expected(values=following)},
+                params={"rows": rows, "width": width, "eps": EPS, "flags": flags},
+                per_row=("x", "out", "next", *(("residual",) if flags & 2 else ())))
+
+
+def add_norm_pair(rows: int, width: int, flags: int, scale: float = 1.0) -> None:
+    @case(f"rms_norm_pair: {rows} x {width}, flags {flags}, values of about {scale:g}")
+    def build(rng: Rng) -> Case:
+        # Away from zero: what the second norm divides by must not be all cancellation.
+        scalar = np.float32(rng.choice([-1.0, 1.0])) * rng.uniform(0.5, 2.0, 1).astype(np.float32)
+        return norm_pair_case(f32(rng, rows, width, scale=scale), f32(rng, width), f32(rng, rows, width), scalar,
+                              f32(rng, width), flags)
+
+
+for flag_bits in range(8):
+    add_norm_pair(5, 37, flag_bits)
+for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 257), (3, 1536), (2, 8960)):
+    add_norm_pair(*shape, 7)
+add_norm_pair(3, 53, 1, scale=1e-4)  # eps counts in the first norm
+
+
+@case("rms_norm_pair: rows of zeros, small sums, with a NaN")
+def norm_pair_special(rng: Rng) -> Case:
+    """Zero and tiny results keep the second norm's eps from being forgotten."""
+    x, residual = np.zeros((3, 67), np.float32), np.zeros((3, 67), np.float32)
+    residual[1] = f32(rng, 67, scale=1e-3)
+    x[2] = f32(rng, 67)
+    x[2, 66] = np.nan
+    return norm_pair_case(x, f32(rng, 67), residual, f32(rng, 1), f32(rng, 67), 3)
 
 
 def add_ple_combine(rows: int, layers: int, width: int) -> None:

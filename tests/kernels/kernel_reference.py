@@ -1,4 +1,4 @@
-"""References that the oracle has no need of: commit steps, copies, sums of parts, argmax stages, RoPE, split attention."""
+"""References that the oracle has no need of: fused ops, commit steps, copies, sums of parts, argmax stages, RoPE, split attention."""
 
 from __future__ import annotations
 
@@ -23,6 +23,23 @@ def copy_words(source: Array, *, offset: int, count: int) -> Array:
 def sum_parts(parts: Array, bias: Array) -> npt.NDArray[np.float64]:
     """parts [P, M, N], bias [N] -> [M, N]."""
     return np.asarray(parts.astype(np.float64).sum(axis=0) + bias.astype(np.float64))
+
+
+def rms_norm_pair(
+    x: Array, weight: Array | None, residual: Array | None, scalar: Array | None, next_weight: Array, *, eps: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """x and residual [N, W], weights [W], scalar [1] -> (out, norm of out) [N, W]; not rounded in between."""
+    width = x.shape[1]
+    out = ops.rms_norm(x, width=width, eps=eps, weight=weight, residual=residual, scalar=scalar)
+    return out, ops.rms_norm(out, width=width, eps=eps, weight=next_weight)
+
+
+def gated_linear(x: Array, gate: Array, factor: Array, *, silu: bool = False) -> npt.NDArray[np.float64]:
+    """act(x . gate) * factor: x [N, K], gate [O, K], factor [N, O]. gelu_tanh, or silu(v) = v / (1 + exp(-v))."""
+    value = ops.linear(x, gate)
+    # tanh knows no overflow: 1 / (1 + exp(-v)) is (1 + tanh(v / 2)) / 2.
+    activated = 0.5 * value * (1.0 + np.tanh(0.5 * value)) if silu else ops.gelu_tanh(value)
+    return np.asarray(activated * factor)
 
 
 def rope_of_turns(x: Array, positions: Array, turns: Array) -> npt.NDArray[np.float64]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import cases_attention
 import cases_attention_ways
+import cases_fused
 import cases_index
 import cases_linear
 import cases_linear_dp4a
@@ -40,8 +41,8 @@ from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
-CASE_MODULES = (cases_attention, cases_attention_ways, cases_index, cases_linear, cases_linear_dp4a, cases_linear_routes, cases_norm,
-                cases_round, cases_staged)
+CASE_MODULES = (cases_attention, cases_attention_ways, cases_fused, cases_index, cases_linear, cases_linear_dp4a,
+                cases_linear_routes, cases_norm, cases_round, cases_staged)
 
 DeviceOf = Callable[[str], GpuDevice]
 
@@ -109,7 +110,7 @@ def test_grids_fold_under_every_limit() -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("name", sorted(kernels()))
 def test_both_texts_compile_with_default_limits(device_of: DeviceOf, name: str) -> None:
-    """P17: the text as it stands and the minified one, on a device that was asked for nothing."""
+    """P17: the text as it stands and the minified one, on a device that was asked for no limit but storage buffers."""
     kernel = kernels()[name]
     kinds = [str(binding.kind) for binding in kernel.interface.bindings]
     device_of(name).compile(kernel.text, kinds)

@@ -28,7 +28,8 @@ function withDeadline(promise, deadlineMs, what) {
 }
 
 /**
- * Asks for a device with the default limits: what runs here runs on every WebGPU device. `large`: with the adapter's own for
+ * Asks for a device with the default limits: what runs here runs on every WebGPU device. Storage buffers alone may be more,
+ * for kernels whose header says so; the build counts those of all others. `large`: with the adapter's own limits for
  * buffers, which the weights of a real model need.
  */
 async function open(large) {
@@ -36,8 +37,9 @@ async function open(large) {
   const adapter = await navigator.gpu.requestAdapter();
   if (!adapter) throw new Error('no WebGPU adapter');
   const wanted = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
+  const maxStorageBuffersPerShaderStage = Math.min(10, adapter.limits.maxStorageBuffersPerShaderStage);
   const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
-  const requiredLimits = large ? { maxBufferSize, maxStorageBufferBindingSize } : {};
+  const requiredLimits = { maxStorageBuffersPerShaderStage, ...(large ? { maxBufferSize, maxStorageBufferBindingSize } : {}) };
   device = await adapter.requestDevice({ requiredFeatures: wanted, requiredLimits });
   device.addEventListener('uncapturederror', (event) => uncaptured.push(event.error.message));
   device.lost.then((info) => uncaptured.push(`device lost: ${info.reason} ${info.message}`));

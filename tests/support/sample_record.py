@@ -30,7 +30,10 @@ def sample_record() -> dict[str, Any]:
                     "features": ["timestamp-query"], "limits": {"maxBufferSize": 1073741824}},
         "routes": {variant: {"mask": 255, "refused": [{"route": "linear_q4_bk64", "reason": "no shader-f16"}], "sites": [
             {"op": "Linear", "count": 25, "round": "linear_q4_m3" if variant.startswith("mtp") else None, "rows": [
-                {"first": 1, "last": 1, "route": "linear_q4_m1"}, {"first": 2, "last": 512, "route": "generic"}]}]}
+                {"first": 1, "last": 1, "route": "linear_q4_m1"}, {"first": 2, "last": 512, "route": "generic"}]}],
+            "fusions": [{"fusion": "norm_pair", "count": 12,
+                         "round": "rms_norm_pair" if variant.startswith("mtp") else None,
+                         "rows": [{"first": 1, "last": 512, "route": "rms_norm_pair"}]}]}
             for variant in ("plain-wall", "plain-profile", "mtp-wall", "mtp-profile")},
         "runs": runs,
     }

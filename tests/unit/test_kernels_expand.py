@@ -144,6 +144,26 @@ def test_default_limits_are_checked_at_build_time(tmp_path: Path, old: str, new:
     assert words in str(caught.value)
 
 
+def test_a_header_may_ask_for_more_storage_buffers(tmp_path: Path) -> None:
+    """P17: as many as it names and no more; the route of such a kernel asks the device."""
+    nine = BODY.replace("@group(0) @binding(2) var<uniform>", "".join(
+        f"@group(0) @binding({n}) var<storage> s{n}: array<f32>;\n" for n in range(2, 9)) + "@group(0) @binding(9) var<uniform>")
+    kernel, = expand(write(tmp_path, "k.wgsl", "//! storage-buffers: 9\n" + HEADER + nine))
+    assert kernel.header.storage_buffers == 9
+    ten = nine.replace("@group(0) @binding(9)", "@group(0) @binding(9) var<storage> s9: array<f32>;\n@group(0) @binding(10)")
+    with pytest.raises(KernelError, match="10 storage buffers"):
+        expand(write(tmp_path, "k.wgsl", "//! storage-buffers: 9\n" + HEADER + ten))
+
+
+@pytest.mark.parametrize(("lines", "words"), [
+    ("//! storage-buffers: 8\n", "'8' is no number above 8"), ("//! storage-buffers: many\n", "'many' is no number"),
+    ("//! storage-buffers: 9\n//! storage-buffers: 10\n", "second"),
+])
+def test_a_malformed_number_of_storage_buffers(tmp_path: Path, lines: str, words: str) -> None:
+    with pytest.raises(KernelError, match=words):
+        expand(write(tmp_path, "k.wgsl", lines + HEADER + BODY))
+
+
 def test_workgroup_memory_of_includes_counts(tmp_path: Path) -> None:
     write(tmp_path, "include/a.wgsl", "var<workgroup> lanes: array<f32, LANES>;\n")
     text = HEADER + "//! include: include/a.wgsl\nconst LANES = 40u;\n" + BODY

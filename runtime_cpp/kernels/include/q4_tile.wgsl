@@ -3,6 +3,8 @@
 // The two tiles of a blocked product in workgroup memory, and how 4 by 4 pieces of x and words of weights get there. The
 // kernel names the sizes: Vec, TILE_M, TILE_N, TILE_K, ACROSS.
 
+fn scale_word(matrix: u32, i: u32) -> u32 { return scales[i]; }
+
 // Of every k of the block, the rows and the columns in fours.
 var<workgroup> x_tile: array<Vec, TILE_K * TILE_M / 4u>;
 var<workgroup> w_tile: array<Vec, TILE_K * TILE_N / 4u>;

@@ -1,4 +1,4 @@
-// Sum over a workgroup of 64 in a fixed order, with two barriers. Call it once a kernel and from all threads.
+// Sum over a workgroup of 64 in a fixed order, with two barriers. All threads call it, as often as they like.
 
 var<workgroup> reduce_lanes: array<f32, 64>;
 var<workgroup> reduce_groups: array<f32, 8>;

@@ -20,6 +20,7 @@ namespace {
 constexpr uint64_t kWantedBufferBytes = uint64_t{4} << 30;
 constexpr uint64_t kWantedBindingBytes = (uint64_t{4} << 30) - 4;
 constexpr uint32_t kNeededStorageBuffers = 8;
+constexpr uint32_t kWantedStorageBuffers = 10;  // of the largest fused kernels
 constexpr uint32_t kWorkgroupSizeXY = 256;
 constexpr uint32_t kWorkgroupSizeZ = 64;
 constexpr uint32_t kWorkgroupInvocations = 256;
@@ -59,7 +60,7 @@ WGPULimits WantedLimits(const WGPULimits& adapter) {
   WGPULimits wanted = WGPU_LIMITS_INIT;
   wanted.maxBufferSize = std::min(kWantedBufferBytes, adapter.maxBufferSize);
   wanted.maxStorageBufferBindingSize = std::min(kWantedBindingBytes, adapter.maxStorageBufferBindingSize);
-  wanted.maxStorageBuffersPerShaderStage = kNeededStorageBuffers;
+  wanted.maxStorageBuffersPerShaderStage = std::min(kWantedStorageBuffers, adapter.maxStorageBuffersPerShaderStage);
   wanted.maxComputeWorkgroupSizeX = std::min(kWorkgroupSizeXY, adapter.maxComputeWorkgroupSizeX);
   wanted.maxComputeWorkgroupSizeY = std::min(kWorkgroupSizeXY, adapter.maxComputeWorkgroupSizeY);
   wanted.maxComputeWorkgroupSizeZ = std::min(kWorkgroupSizeZ, adapter.maxComputeWorkgroupSizeZ);

@@ -5,26 +5,12 @@
 namespace gemma4::ops {
 namespace {
 
+using Shape = LinearShape;
+
 constexpr uint32_t kGroup = 32;       // of the program's 4-bit weights
-constexpr uint32_t kGroupShift = 1;   // log2(kGroup / 16)
 constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
 constexpr uint32_t kTileColumns = 64;
 constexpr uint32_t kBlockK = 32;      // columns of x in one step of a tile
-
-struct Shape {
-  uint32_t rows = 0;
-  uint32_t k = 0;
-  uint32_t n = 0;
-  uint64_t max_rows = 0;  // of any pass
-};
-
-// rows 0: not a 4-bit weight
-Shape ShapeOf(const Site& site, const PassRows& pass) {
-  const Tensor& weight = site.in(1);
-  if (weight.dtype != schema::Dtype_Q4) return {};
-  const RowCount rows = MatrixRows(site.in(0));
-  return {RowsIn(rows, pass), weight.dims[1], weight.dims[0], rows.max};
-}
 
 std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
   return {site.In(0), site.In(1), site.InScales(1), BindingRef{}, out};
@@ -35,27 +21,12 @@ bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
   return ShapeOf(site, pass).rows == kRows;
 }
 
-// Threads that share a column. Measured on an NVIDIA H200: a wide weight has enough columns to fill the GPU, a narrow one
-// needs more threads a column; a software adapter, told by its subgroups of 4, does best without barriers.
-uint32_t LanesOf(const Shape& shape, const gpu::Limits& limits) {
-  if (limits.subgroup_lanes == 4) return 4;
-  if (shape.n >= 65536) return 16;
-  return shape.n >= 4096 || shape.k < 1024 ? 32 : 128;
-}
-
 template <typename Params>
 void RecordFew(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
                std::vector<DispatchSpec>& out) {
-  const Shape shape = ShapeOf(site, pass);
-  Params params;
-  params.k = shape.k;
-  params.n = shape.n;
-  params.group_shift = kGroupShift;
-  params.lanes = LanesOf(shape, limits);
-  params.subgroup = (kernel.features & kernels::kNeedsSubgroups) != 0 ? std::min(limits.subgroup_lanes, params.lanes) : 1;
-  const uint64_t blocks = (uint64_t{shape.n} + kColumns - 1) / kColumns;
-  const uint64_t blocks_a_group = kernel.workgroup[0] / params.lanes;
-  out.push_back(MakeDispatch(kernel, Bindings(site, site.Out(0)), params, (blocks + blocks_a_group - 1) / blocks_a_group));
+  const auto params = FewRowsParams<Params>(kernel, ShapeOf(site, pass), limits);
+  out.push_back(
+      MakeDispatch(kernel, Bindings(site, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
 }
 
 void RecordM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
@@ -216,6 +187,27 @@ constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &ke
 constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
 
 }  // namespace
+
+LinearShape ShapeOf(const Site& site, const PassRows& pass) {
+  const Tensor& weight = site.in(1);
+  if (weight.dtype != schema::Dtype_Q4) return {};
+  const RowCount rows = MatrixRows(site.in(0));
+  return {RowsIn(rows, pass), weight.dims[1], weight.dims[0], rows.max};
+}
+
+// Measured on an NVIDIA H200: a wide weight has enough columns to fill the GPU, a narrow one needs more threads a column; a
+// software adapter, told by its subgroups of 4, does best without barriers.
+uint32_t LanesOf(const LinearShape& shape, const gpu::Limits& limits) {
+  if (limits.subgroup_lanes == 4) return 4;
+  if (shape.n >= 65536) return 16;
+  return shape.n >= 4096 || shape.k < 1024 ? 32 : 128;
+}
+
+uint64_t FewRowsGroups(const kernels::Kernel& kernel, uint32_t n, uint32_t lanes) {
+  const uint64_t blocks = (uint64_t{n} + kColumns - 1) / kColumns;
+  const uint64_t blocks_a_group = kernel.workgroup[0] / lanes;
+  return (blocks + blocks_a_group - 1) / blocks_a_group;
+}
 
 constexpr Route kLinearRoutes[] = {
     {"linear_q4_dp4a_subgroup", kRouteLinearDp4aSubgroup, kDp4aSubgroup, &AcceptsDp4a<1>, &RecordDp4aM1Subgroup},

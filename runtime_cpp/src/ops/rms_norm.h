@@ -2,11 +2,15 @@
 // absent. Serves layer norms, per-head q/k/v norms and the residual adds. Never works in place.
 #pragma once
 
+#include "ops/route.h"
 #include "ops/site.h"
 
 namespace gemma4::ops {
 
 Status CheckRmsNorm(const Site& site);
 void RecordRmsNorm(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+
+// rms_norm_pair: of a chain of two norms, the first with a residual and the second of its result, in any number of rows.
+extern const Route kNormPairRoutes[1];
 
 }  // namespace gemma4::ops

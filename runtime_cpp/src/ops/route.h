@@ -1,6 +1,7 @@
-// Guarded ways to run an op beside its generic kernels. Owns nothing: an op lists its routes in one constant table, the
-// best first, and program/routes.h decides. A route is never taken outside what its guard accepts, on a device that its
-// kernels do not fit, or when the mask of the load forbids it; then the next one is asked, and at last the generic kernels.
+// Guarded ways to run an op beside its generic kernels, or a chain of ops in one kernel. Owns nothing: an op lists its routes
+// in one constant table, the best first, and so does a fusion (program/fusions.h); program/routes.h decides. A route is
+// never taken outside what its guard accepts, on a device that its kernels do not fit, or when the mask of the load forbids
+// it; then the next one is asked, and at last the generic kernels.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace gemma4::ops {
 
-// Bits of the route mask, one a route.
+// Bits of the route mask: one a route, and one a fusion, whose forms need the bits of what they stand for too.
 enum RouteBit : uint32_t {
   kRouteLinearM1 = 1u << 0,
   kRouteLinearM1Subgroup = 1u << 1,
@@ -33,18 +34,24 @@ enum RouteBit : uint32_t {
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
   kRouteAttentionMaterialised = 1u << 18,
+  kRouteFuseNormPair = 1u << 24,
+  kRouteFuseGatedLinear = 1u << 25,
+  kRouteFuseThreeLinears = 1u << 26,
+  kRouteFuseTwoLinears = 1u << 27,
 };
 
 struct Route {
   const char* name = "";  // of its first kernel, which names the route in records
-  uint32_t bit = 0;       // of the route mask; unique over all ops
+  uint32_t bits = 0;      // of the route mask, all of which it must have; no two ops or fusions share one
   std::span<const kernels::Kernel* const> kernels;
-  // The shape guard: whether the route may run this op in a pass of this size. Only after the op's check.
+  // The shape guard: whether the route may run this op, or chain of ops, in a pass of this size. Only after the ops' check.
   bool (*accepts)(const Site&, const PassRows&, const gpu::Limits&) = nullptr;
   void (*record)(const Site&, const PassRows&, const gpu::Limits&, std::vector<DispatchSpec>&) = nullptr;
 };
 
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
+inline constexpr uint32_t kFusions =
+    kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears;
 // Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
 inline constexpr uint32_t kDefaultRoutes =
     ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64 | kRouteAttentionMaterialised};
@@ -52,9 +59,9 @@ inline constexpr uint32_t kDefaultRoutes =
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
-// SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
-// context ten times.
-inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
+// SwiftShader, the generic kernels are faster there but for the top-k and pairs of norms, linear two to five times, attention
+// of a short context ten times.
+inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts | kRouteFuseNormPair;
 
 // The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
 inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {

@@ -1,9 +1,10 @@
-// One op in its graph, with the tensors that it names: what a check and a record function receive. Owns nothing. The
-// loader has made sure that every index is in range and that the op has as many inputs and outputs as its entry asks
-// for, before either function runs.
+// One op in its graph, with the tensors that it names: what a check and a record function receive. Of a chain that one
+// kernel runs it is the first op, and leads to the others. Owns nothing. The loader has made sure that every index is in
+// range and that the op has as many inputs and outputs as its entry asks for, before either function runs.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -33,10 +34,14 @@ uint32_t RowsIn(const RowCount& rows, const PassRows& pass);
 class Site {
  public:
   Site(const Graph& graph, uint32_t op_index) : graph_(graph), op_(graph.ops[op_index]), index_(op_index) {}
+  // A chain of at least one op, in execution order.
+  Site(const Graph& graph, std::span<const uint32_t> chain) : Site(graph, chain.front()) { chain_ = chain; }
 
   const Graph& graph() const { return graph_; }
   const Op& op() const { return op_; }
   uint32_t index() const { return index_; }
+  size_t chain_ops() const { return chain_.size(); }
+  Site OpOfChain(size_t i) const { return {graph_, chain_[i]}; }
   bool has(size_t input) const { return op_.inputs[input] >= 0; }
   const Tensor& in(size_t input) const { return graph_.tensors[static_cast<size_t>(op_.inputs[input])]; }
   const Tensor& out(size_t output) const { return graph_.tensors[op_.outputs[output]]; }
@@ -60,6 +65,7 @@ class Site {
   const Graph& graph_;
   const Op& op_;
   uint32_t index_;
+  std::span<const uint32_t> chain_;  // empty for a single op
 };
 
 }  // namespace gemma4::ops

@@ -19,7 +19,9 @@ Result<Plan> LoadProgram(std::span<const uint8_t> program, std::string_view expe
   GEMMA4_RETURN_IF_ERROR(CheckContracts(plan));
   plan.routes = RouteTable::Make(plan.graph, limits, route_mask, plan.header.prefill_rows,
                                  plan.header.mtp() ? kRoundRows : 0);
-  GEMMA4_ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.graph, ScratchOf(plan), limits, PartsOf(plan)));
+  std::vector<OpChain> fused;
+  for (const RouteTable::FusedChain& chain : plan.routes.chains()) fused.push_back(chain.ops);
+  GEMMA4_ASSIGN_OR_RETURN(plan.memory, PlanMemory(plan.graph, ScratchOf(plan), limits, PartsOf(plan), fused));
   return plan;
 }
 

@@ -24,18 +24,23 @@ struct Candidates {
   std::vector<Lifetime> lifetime;
 };
 
-Candidates FindCandidates(const Graph& graph) {
+Candidates FindCandidates(const Graph& graph, std::span<const OpChain> fused) {
   constexpr uint32_t kUnseen = UINT32_MAX;
   std::vector<Lifetime> all(graph.tensors.size(), Lifetime{kUnseen, 0, 0});
-  for (uint32_t i = 0; i < graph.ops.size(); ++i) {
+  // The tensors of an op that runs in the place of another one.
+  const auto touch_all = [&](uint32_t op, uint32_t place) {
     const auto touch = [&](uint32_t tensor) {
-      all[tensor].first = std::min(all[tensor].first, i);
-      all[tensor].last = std::max(all[tensor].last, i);
+      all[tensor].first = std::min(all[tensor].first, place);
+      all[tensor].last = std::max(all[tensor].last, place);
     };
-    for (const int32_t tensor : graph.ops[i].inputs) {
+    for (const int32_t tensor : graph.ops[op].inputs) {
       if (tensor >= 0) touch(static_cast<uint32_t>(tensor));
     }
-    for (const uint32_t tensor : graph.ops[i].outputs) touch(tensor);
+    for (const uint32_t tensor : graph.ops[op].outputs) touch(tensor);
+  };
+  for (uint32_t i = 0; i < graph.ops.size(); ++i) touch_all(i, i);
+  for (const OpChain& chain : fused) {
+    for (const uint32_t op : chain) touch_all(op, chain.front());
   }
   Candidates found;
   for (uint32_t t = 0; t < graph.tensors.size(); ++t) {
@@ -88,7 +93,7 @@ SharedSlots ShareSlots(std::span<const Lifetime> lifetimes) {
 }
 
 Result<MemoryPlan> PlanMemory(const Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits,
-                              std::span<const uint64_t> parts) {
+                              std::span<const uint64_t> parts, std::span<const OpChain> fused) {
   MemoryPlan plan;
   plan.scratch_bytes = scratch;
   for (const uint64_t bytes : scratch) {
@@ -121,7 +126,7 @@ Result<MemoryPlan> PlanMemory(const Graph& graph, const ops::ScratchBytes& scrat
         plan.owned_bytes += bytes;
     }
   }
-  const Candidates candidates = FindCandidates(graph);
+  const Candidates candidates = FindCandidates(graph, fused);
   SharedSlots shared = ShareSlots(candidates.lifetime);
   plan.slot.assign(graph.tensors.size(), kNoSlot);
   for (size_t i = 0; i < candidates.tensor.size(); ++i) plan.slot[candidates.tensor[i]] = shared.slot[i];

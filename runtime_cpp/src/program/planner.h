@@ -13,6 +13,7 @@
 #include "gpu/context.h"
 #include "ops/dispatch.h"
 #include "ops/graph.h"
+#include "program/fusions.h"
 
 namespace gemma4::program {
 
@@ -49,7 +50,8 @@ struct MemoryPlan {
 // Plans the tensors of a validated graph. kLimitExceeded names the tensor and both numbers when it exceeds what a
 // binding or a buffer may hold, or the total when no machine could hold it.
 // `parts` (of each tensor, or none at all): the largest binding of a weight that is only ever bound in parts, else 0.
+// `fused`: chains that some pass runs in the place of their first op and some pass op by op; both ways find their bytes.
 Result<MemoryPlan> PlanMemory(const ops::Graph& graph, const ops::ScratchBytes& scratch, const gpu::Limits& limits,
-                              std::span<const uint64_t> parts = {});
+                              std::span<const uint64_t> parts = {}, std::span<const OpChain> fused = {});
 
 }  // namespace gemma4::program

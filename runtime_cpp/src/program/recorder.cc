@@ -64,7 +64,13 @@ std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops
   std::vector<ops::DispatchSpec> specs;
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
     if (plan.graph.ops[i].phase == ops::schema::Phase_Round && !round) continue;
-    RecordOp(plan, i, plan.routes.Of(i, rows), rows, specs);
+    const ops::Route* fused = nullptr;
+    const RouteTable::FusedChain* chain = plan.routes.ChainOf(i, rows, &fused);
+    if (chain == nullptr) {
+      RecordOp(plan, i, plan.routes.Of(i, rows), rows, specs);
+    } else if (chain->ops.front() == i) {
+      fused->record(ops::Site(plan.graph, chain->ops), rows, plan.limits, specs);
+    }
   }
   return specs;
 }
@@ -74,6 +80,12 @@ std::vector<ops::DispatchSpec> BuildEveryWay(const Plan& plan) {
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
     // Scratch memory never shrinks with the row count of one way (ops/dispatch.h).
     for (const RouteTable::Range& range : plan.routes.RangesOf(i)) RecordOp(plan, i, range.route, {range.last, 1}, specs);
+  }
+  for (const RouteTable::FusedChain& chain : plan.routes.chains()) {
+    const ops::Site site(plan.graph, chain.ops);
+    for (const RouteTable::Range& range : chain.ways.ranges) {
+      if (range.route != nullptr) range.route->record(site, {range.last, 1}, plan.limits, specs);
+    }
   }
   if (plan.header.mtp()) {
     const std::vector<ops::DispatchSpec> round = BuildPass(plan, true, {kRoundRows, kRoundRows});
@@ -90,6 +102,9 @@ std::vector<const kernels::Kernel*> KernelsOf(const Plan& plan) {
   };
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
     for (const RouteTable::Range& range : plan.routes.RangesOf(i)) add(range.route);
+  }
+  for (const RouteTable::FusedChain& chain : plan.routes.chains()) {
+    for (const RouteTable::Range& range : chain.ways.ranges) add(range.route);
   }
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());

@@ -14,7 +14,7 @@
 namespace gemma4::program {
 
 // Dispatches of one pass in order: every op of phase Always, and with `round` those of phase Round too, each by the way
-// that the plan's routes give it.
+// that the plan's routes give it, and fused chains in the place of their first op.
 std::vector<ops::DispatchSpec> BuildPass(const Plan& plan, bool round, const ops::PassRows& rows);
 
 // One dispatch list for every way that any pass of the plan may take, each with its most rows.

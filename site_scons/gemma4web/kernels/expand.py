@@ -12,6 +12,7 @@ from typing import Final
 
 from gemma4web.errors import KernelError
 from gemma4web.kernels.parse import (
+    DEFAULT_STORAGE_BUFFERS,
     BindingKind,
     Field,
     Header,
@@ -28,7 +29,6 @@ from gemma4web.kernels.parse import (
 # The limits that every WebGPU device grants without asking for more.
 MAX_WORKGROUP_BYTES: Final = 16384
 MAX_INVOCATIONS: Final = 256
-MAX_STORAGE_BUFFERS: Final = 8
 
 DIRECTIVES: Final = {
     "shader-f16": "enable f16;", "subgroups": "enable subgroups;",
@@ -129,18 +129,18 @@ def _make(source: Source, header: Header, parts: list[Source], *, name: str, lin
     text = "\n".join([directives + source.code, *(part.code for part in parts)])
     constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
     memory = sum(workgroup_bytes(part, constants) for part in (source, *parts))
-    _check_limits(source, interface, memory)
+    _check_limits(source, interface, header, memory)
     return Kernel(name=name, path=source.path, line=line, text=text, features=features, interface=interface,
                   header=header, workgroup_bytes=memory, constants=constants)
 
 
-def _check_limits(source: Source, interface: Interface, memory: int) -> None:
+def _check_limits(source: Source, interface: Interface, header: Header, memory: int) -> None:
     invocations = interface.workgroup[0] * interface.workgroup[1] * interface.workgroup[2]
     storage = sum(binding.kind is not BindingKind.UNIFORM for binding in interface.bindings)
     for what, found, limit in (("bytes of workgroup memory", memory, MAX_WORKGROUP_BYTES),
                                ("invocations a workgroup", invocations, MAX_INVOCATIONS),
-                               ("storage buffers", storage, MAX_STORAGE_BUFFERS)):
-        if found > limit:
+                               ("storage buffers", storage, DEFAULT_STORAGE_BUFFERS)):
+        if found > limit and not (what == "storage buffers" and found <= header.storage_buffers):
             source.fail(f"{found} {what}, the default WebGPU limit is {limit}", line=1)
 
 

@@ -28,7 +28,11 @@ from typing import Final, NoReturn
 
 from gemma4web.errors import KernelError
 
-_VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "requires", "variant", "swap"})
+DEFAULT_STORAGE_BUFFERS: Final = 8
+"""Storage buffers of one shader that every WebGPU device allows without asking for more."""
+
+_VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "requires", "variant", "swap",
+                                "storage-buffers"})
 _BARE_KEYS: Final = frozenset({"prelude", "end"})
 _SINGLE_KEYS: Final = ("formula", "dispatch", "reference", "tolerance")
 _SCALARS: Final = {"u32", "i32", "f32"}
@@ -112,6 +116,8 @@ class Header:
     variants: tuple[VariantHeader, ...]
     prelude_lines: tuple[int, int] | None
     features: tuple[str, ...]
+    storage_buffers: int
+    """How many the kernel may bind: a route with one of more than DEFAULT_STORAGE_BUFFERS is not taken on every device."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -199,6 +205,7 @@ def parse_header(source: Source) -> Header:
         formula=found["formula"], dispatch=found["dispatch"], reference=found["reference"],
         tolerance=_parse_tolerance(source, found["tolerance"]), variants=variants, prelude_lines=prelude,
         features=tuple(sorted({feature for line in source.values("requires") for feature in _parse_features(source, line)})),
+        storage_buffers=_parse_storage_buffers(source),
     )
 
 
@@ -213,6 +220,19 @@ def _parse_tolerance(source: Source, text: str) -> float:
     if not 0.0 < tolerance < 1.0:
         source.fail(f"tolerance {text} is not between 0 and 1", line=line)
     return tolerance
+
+
+def _parse_storage_buffers(source: Source) -> int:
+    directives = source.values("storage-buffers")
+    if not directives:
+        return DEFAULT_STORAGE_BUFFERS
+    text, line = directives[-1].value, directives[-1].line
+    if len(directives) > 1:
+        source.fail("second `//! storage-buffers:`", line=line)
+    if not text.isdecimal() or int(text) <= DEFAULT_STORAGE_BUFFERS:
+        source.fail(f"storage-buffers {text!r} is no number above {DEFAULT_STORAGE_BUFFERS}, which every device allows",
+                    line=line)
+    return int(text)
 
 
 def _parse_prelude(source: Source) -> tuple[int, int] | None:

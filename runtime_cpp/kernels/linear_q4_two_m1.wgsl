@@ -1,0 +1,126 @@
+//! formula: out_i[r, o] = sum over k of x[r, k] * (nibble_i[o, k] - 8) * d_i[o, k / group], of two weights with one x
+//! dispatch: the groups that linear_q4_m1 gives each weight: ceil(ceil(n_0 / COLUMNS) / (THREADS / lanes_0)) + ceil(ceil(n_1 / COLUMNS) / (THREADS / lanes_1)) groups
+//! reference: linear
+//! tolerance: 1e-5
+//! include: include/grid.wgsl
+//! include: include/q4_columns.wgsl
+//! variant: linear_q4_two_m3
+//! swap: alias Rows = vec3f;
+//! swap: const MORE_ROWS = 1u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
+//! variant: linear_q4_two_m1_subgroup requires subgroups
+//! swap: alias Rows = f32;
+//! swap: const MORE_ROWS = 0u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+//! variant: linear_q4_two_m3_subgroup requires subgroups
+//! swap: alias Rows = vec3f;
+//! swap: const MORE_ROWS = 1u;
+//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
+//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
+//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+
+struct Params {
+  k: u32,
+  // log2(group / 16)
+  group_shift: u32,
+  flags: u32,
+  subgroup: u32,
+  n_0: u32,
+  lanes_0: u32,
+  n_1: u32,
+  lanes_1: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<vec4f>;
+@group(0) @binding(1) var<storage, read> values_0: array<vec2u>;
+@group(0) @binding(2) var<storage, read> scales_0: array<u32>;
+@group(0) @binding(3) var<storage, read> values_1: array<vec2u>;
+@group(0) @binding(4) var<storage, read> scales_1: array<u32>;
+@group(0) @binding(5) var<storage, read_write> out_0: array<f32>;
+@group(0) @binding(6) var<storage, read_write> out_1: array<f32>;
+@group(0) @binding(7) var<uniform> params: Params;
+
+//! prelude
+alias Rows = f32;
+const MORE_ROWS = 0u;
+fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
+fn row_of(value: Rows, row: u32) -> f32 { return value; }
+fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
+//! end
+
+fn words_at(matrix: u32, i: u32) -> vec2u {
+  switch matrix {
+    case 0u: {
+      return values_0[i];
+    }
+    default: {
+      return values_1[i];
+    }
+  }
+}
+
+fn scale_word(matrix: u32, i: u32) -> u32 {
+  switch matrix {
+    case 0u: {
+      return scales_0[i];
+    }
+    default: {
+      return scales_1[i];
+    }
+  }
+}
+
+fn write(matrix: u32, at: u32, value: f32) {
+  switch matrix {
+    case 0u: {
+      out_0[at] = value;
+    }
+    default: {
+      out_1[at] = value;
+    }
+  }
+}
+
+fn groups_of(n: u32, lanes: u32) -> u32 {
+  return ((n + COLUMNS - 1u) / COLUMNS + THREADS / lanes - 1u) / (THREADS / lanes);
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) thread: u32,
+) {
+  // A workgroup has blocks of one weight.
+  var index = linear_group(group, groups);
+  var matrix = 0u;
+  var n = params.n_0;
+  var lanes = params.lanes_0;
+  if matrix == 0u && index >= groups_of(n, lanes) {
+    index -= groups_of(n, lanes);
+    matrix = 1u;
+    n = params.n_1;
+    lanes = params.lanes_1;
+  }
+  let block = index * (THREADS / lanes) + thread / lanes;
+  // Named one by one, so that the choice of the weight is outside the loop.
+  var sum = Rows();
+  switch matrix {
+    case 0u: {
+      sum = column_sum(0u, n, lanes, block, thread);
+    }
+    default: {
+      sum = column_sum(1u, n, lanes, block, thread);
+    }
+  }
+  let column = column_of(block, thread);
+  if thread % lanes < COLUMNS && column < n {
+    for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
+      write(matrix, row * n + column, row_of(sum, row));
+    }
+  }
+}

@@ -1,0 +1,55 @@
+//! formula: out = (residual + rms(x) * weight) * scalar, next = rms(out) * next_weight, rms(x) = x / sqrt(mean(x^2) + eps) over each row; absent inputs by flags
+//! dispatch: one workgroup a row: rows groups
+//! reference: rms_norm_pair
+//! tolerance: 4e-6
+//! include: include/grid.wgsl
+//! include: include/norm.wgsl
+
+struct Params {
+  rows: u32,
+  width: u32,
+  eps: f32,
+  flags: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> weight: array<f32>;
+@group(0) @binding(2) var<storage, read> residual: array<f32>;
+@group(0) @binding(3) var<storage, read> scalar: array<f32>;
+@group(0) @binding(4) var<storage, read> next_weight: array<f32>;
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+@group(0) @binding(6) var<storage, read_write> next: array<f32>;
+@group(0) @binding(7) var<uniform> params: Params;
+
+@compute @workgroup_size(64)
+fn main(
+  @builtin(workgroup_id) group: vec3u,
+  @builtin(num_workgroups) groups: vec3u,
+  @builtin(local_invocation_index) lane: u32,
+) {
+  let row = linear_group(group, groups);
+  if row >= params.rows {
+    return;
+  }
+  let start = row * params.width;
+  let inverse = inverse_of(lane, squares_of(lane, start));
+  let factor = factor_of_row();
+  var squares = vec4f();
+  for (var first = lane; first < params.width; first += STEP) {
+    let values = columns(start, first) * inverse;
+    var sums = vec4f();
+    for (var i = 0u; i < 4u; i++) {
+      let c = first + 64u * i;
+      if c < params.width {
+        sums[i] = joined(values[i], factor, start, c);
+        out[start + c] = sums[i];
+      }
+    }
+    squares = fma(sums, sums, squares);
+  }
+  let next_inverse = inverse_of(lane, squares);
+  // Each thread reads back only what it wrote itself.
+  for (var c = lane; c < params.width; c += 64u) {
+    next[start + c] = out[start + c] * next_inverse * next_weight[c];
+  }
+}
