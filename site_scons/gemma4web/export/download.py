@@ -33,7 +33,7 @@ _PROGRESS_BYTES: Final = 1 << 20
 """An attempt that came this much further than any before it counts as the first one again."""
 _POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-ELSEWHERE: Final = "name another folder with the environment variable GEMMA4WEB_CACHE"
+ELSEWHERE: Final = "name another folder with --cache or the environment variable GEMMA4WEB_CACHE"
 
 
 def partial_of(target: Path) -> Path:
