@@ -8,6 +8,7 @@
 //! include: include/visible.wgsl
 
 const LANES = 64u;
+const SIDE = 8u;
 
 struct Params {
   rows: u32,

@@ -4,6 +4,7 @@
 //! tolerance: 1e-5
 //! include: include/grid.wgsl
 //! include: include/q4_dp4a.wgsl
+//! include: include/lane_tree.wgsl
 //! requires: packed_4x8_integer_dot_product
 //! variant: linear_q4_dp4a_m3
 //! swap: alias Rows = vec3f;
@@ -23,9 +24,6 @@
 //! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
 //! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
 //! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
-
-const THREADS = 128u;
-const COLUMNS = 4u;
 
 struct Params {
   k: u32,
@@ -55,18 +53,7 @@ fn row_of(value: Rows, row: u32) -> f32 { return value; }
 fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
 //! end
 
-var<workgroup> handed: array<Rows, 2u * THREADS>;
-
-// What the thread `stride` away holds at the same place.
-fn exchanged(value: Rows, stride: u32, thread: u32, place: u32) -> Rows {
-  if stride < params.subgroup {
-    return shuffled(value, stride);
-  }
-  workgroupBarrier();
-  handed[place * THREADS + thread] = value;
-  workgroupBarrier();
-  return handed[place * THREADS + (thread ^ stride)];
-}
+fn scale_word(matrix: u32, i: u32) -> u32 { return scales[i]; }
 
 @compute @workgroup_size(128)
 fn main(
@@ -87,28 +74,17 @@ fn main(
     let b = values[starts.y + unit];
     let c = values[starts.z + unit];
     let d = values[starts.w + unit];
-    let scale = vec4f(scale_of(columns.x, 2u * unit), scale_of(columns.y, 2u * unit), scale_of(columns.z, 2u * unit),
-                      scale_of(columns.w, 2u * unit));
+    let scale = vec4f(scale_of(0u, columns.x, 2u * unit), scale_of(0u, columns.y, 2u * unit), scale_of(0u, columns.z, 2u * unit),
+                      scale_of(0u, columns.w, 2u * unit));
     sum_0 = fma(unit_sum(a, b, c, d, 0u, unit), scale, sum_0);
     if ROWS > 1u {
       sum_1 = fma(unit_sum(a, b, c, d, 1u, unit), scale, sum_1);
       sum_2 = fma(unit_sum(a, b, c, d, 2u, unit), scale, sum_2);
     }
   }
-  let p = rows_of(sum_0.x, sum_1.x, sum_2.x);
-  let q = rows_of(sum_0.y, sum_1.y, sum_2.y);
-  let r = rows_of(sum_0.z, sum_1.z, sum_2.z);
-  let s = rows_of(sum_0.w, sum_1.w, sum_2.w);
-  // A tree over the lanes, neighbours first. After two steps each lane is left with one column.
-  let odd = (thread & 1u) != 0u;
-  let upper = (thread & 2u) != 0u;
-  var sum = select(p, r, odd) + exchanged(select(r, p, odd), 1u, thread, 0u);
-  let other = select(q, s, odd) + exchanged(select(s, q, odd), 1u, thread, 1u);
-  sum = select(sum, other, upper) + exchanged(select(other, sum, upper), 2u, thread, 0u);
-  for (var reach = 4u; reach < params.lanes; reach *= 2u) {
-    sum += exchanged(sum, reach, thread, 0u);
-  }
-  let column = COLUMNS * block + 2u * (thread & 1u) + ((thread >> 1u) & 1u);
+  var sum = tree_sum(rows_of(sum_0.x, sum_1.x, sum_2.x), rows_of(sum_0.y, sum_1.y, sum_2.y), rows_of(sum_0.z, sum_1.z, sum_2.z),
+                     rows_of(sum_0.w, sum_1.w, sum_2.w), params.lanes, thread);
+  let column = column_of(block, thread);
   if lane < COLUMNS && column < params.n {
     if (params.flags & HAS_BIAS) != 0u {
       sum += Rows(bias[column]);

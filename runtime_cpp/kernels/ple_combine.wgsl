@@ -5,6 +5,9 @@
 //! include: include/grid.wgsl
 //! include: include/reduce.wgsl
 
+const LANES = 64u;
+const SIDE = 8u;
+
 struct Params {
   groups: u32,
   width: u32,

@@ -4,6 +4,14 @@
 //! tolerance: 4e-6
 //! include: include/grid.wgsl
 //! include: include/norm.wgsl
+//! variant: rms_norm_wide
+//! swap: const LANES = 256u;
+//! swap: const SIDE = 16u;
+
+//! prelude
+const LANES = 64u;
+const SIDE = 8u;
+//! end
 
 struct Params {
   rows: u32,
@@ -19,7 +27,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
   @builtin(num_workgroups) groups: vec3u,
@@ -35,7 +43,7 @@ fn main(
   for (var first = lane; first < params.width; first += STEP) {
     let values = columns(start, first) * inverse;
     for (var i = 0u; i < 4u; i++) {
-      let c = first + 64u * i;
+      let c = first + LANES * i;
       if c < params.width {
         out[start + c] = joined(values[i], factor, start, c);
       }

@@ -4,6 +4,14 @@
 //! tolerance: 4e-6
 //! include: include/grid.wgsl
 //! include: include/norm.wgsl
+//! variant: rms_norm_pair_wide
+//! swap: const LANES = 256u;
+//! swap: const SIDE = 16u;
+
+//! prelude
+const LANES = 64u;
+const SIDE = 8u;
+//! end
 
 struct Params {
   rows: u32,
@@ -21,7 +29,7 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> next: array<f32>;
 @group(0) @binding(7) var<uniform> params: Params;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
   @builtin(num_workgroups) groups: vec3u,
@@ -39,7 +47,7 @@ fn main(
     let values = columns(start, first) * inverse;
     var sums = vec4f();
     for (var i = 0u; i < 4u; i++) {
-      let c = first + 64u * i;
+      let c = first + LANES * i;
       if c < params.width {
         sums[i] = joined(values[i], factor, start, c);
         out[start + c] = sums[i];
@@ -49,7 +57,7 @@ fn main(
   }
   let next_inverse = inverse_of(lane, squares);
   // Each thread reads back only what it wrote itself.
-  for (var c = lane; c < params.width; c += 64u) {
+  for (var c = lane; c < params.width; c += LANES) {
     next[start + c] = out[start + c] * next_inverse * next_weight[c];
   }
 }

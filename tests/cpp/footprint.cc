@@ -94,12 +94,12 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
 }
 
 Words Rows(const DispatchSpec& spec, std::string_view name) {
-  if (name == "rms_norm") {
+  if (name == "rms_norm" || name == "rms_norm_wide") {
     const auto p = Read<kernels::RmsNormParams>(spec);
     const uint64_t all = Mul(p.rows, p.width);
     return {all, p.flags & 1 ? p.width : 0, p.flags & 2 ? all : 0, p.flags >> 2 & 1, all};
   }
-  if (name == "rms_norm_pair") {
+  if (name == "rms_norm_pair" || name == "rms_norm_pair_wide") {
     const auto p = Read<kernels::RmsNormPairParams>(spec);
     const uint64_t all = Mul(p.rows, p.width);
     return {all, p.flags & 1 ? p.width : 0, p.flags & 2 ? all : 0, p.flags >> 2 & 1, p.width, all, all};

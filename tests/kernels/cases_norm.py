@@ -12,8 +12,8 @@ from gemma4web.oracle import ops
 EPS = float(np.float32(1e-6))
 
 
-def add_rms_norm(rows: int, width: int, flags: int, scale: float = 1.0) -> None:
-    @case(f"rms_norm: {rows} x {width}, flags {flags}, values of about {scale:g}")
+def add_rms_norm(rows: int, width: int, flags: int, scale: float = 1.0, kernel: str = "rms_norm") -> None:
+    @case(f"{kernel}: {rows} x {width}, flags {flags}, values of about {scale:g}")
     def build(rng: Rng) -> Case:
         x = f32(rng, rows, width, scale=scale)
         weight, residual, scalar = f32(rng, width), f32(rng, rows, width), f32(rng, 1)
@@ -22,13 +22,16 @@ def add_rms_norm(rows: int, width: int, flags: int, scale: float = 1.0) -> None:
         absent = np.zeros(0, np.float32)  # only guard words are bound, as the runtime binds a dummy
         present = {"weight": weight if flags & 1 else absent, "residual": residual if flags & 2 else absent,
                    "scalar": scalar if flags & 4 else absent}
-        return Case(kernel="rms_norm", inputs={"x": x, **present}, outputs={"out": Expected(values=wanted)},
+        return Case(kernel=kernel, inputs={"x": x, **present}, outputs={"out": Expected(values=wanted)},
                     params={"rows": rows, "width": width, "eps": EPS, "flags": flags},
                     per_row=("x", "out", *(("residual",) if flags & 2 else ())))
 
 
 for flag_bits in range(8):
     add_rms_norm(5, 37, flag_bits)
+    add_rms_norm(3, 521, flag_bits, kernel="rms_norm_wide")
+for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1024), (3, 1025), (2, 8960)):
+    add_rms_norm(*shape, 7, kernel="rms_norm_wide")
 for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 1536), (2, 8960)):
     add_rms_norm(*shape, 7)
 add_rms_norm(3, 53, 1, scale=1e-4)  # eps counts
@@ -50,12 +53,13 @@ def rms_norm_special(rng: Rng) -> Case:
                 per_row=("x", "out"))
 
 
-def norm_pair_case(x: Array, weight: Array, residual: Array, scalar: Array, next_weight: Array, flags: int) -> Case:
+def norm_pair_case(x: Array, weight: Array, residual: Array, scalar: Array, next_weight: Array, flags: int,
+                   kernel: str = "rms_norm_pair") -> Case:
     rows, width = x.shape
     absent = np.zeros(0, np.float32)
     out, following = rms_norm_pair(x, weight if flags & 1 else None, residual if flags & 2 else None,
                                    scalar if flags & 4 else None, next_weight, eps=EPS)
-    return Case(kernel="rms_norm_pair",
+    return Case(kernel=kernel,
                 inputs={"x": x, "weight": weight if flags & 1 else absent, "residual": residual if flags & 2 else absent,
                         "scalar": scalar if flags & 4 else absent, "next_weight": next_weight},
                 outputs={"out": Expected(values=out), "next": Expected(values=following)},
@@ -63,17 +67,20 @@ def norm_pair_case(x: Array, weight: Array, residual: Array, scalar: Array, next
                 per_row=("x", "out", "next", *(("residual",) if flags & 2 else ())))
 
 
-def add_norm_pair(rows: int, width: int, flags: int, scale: float = 1.0) -> None:
-    @case(f"rms_norm_pair: {rows} x {width}, flags {flags}, values of about {scale:g}")
+def add_norm_pair(rows: int, width: int, flags: int, scale: float = 1.0, kernel: str = "rms_norm_pair") -> None:
+    @case(f"{kernel}: {rows} x {width}, flags {flags}, values of about {scale:g}")
     def build(rng: Rng) -> Case:
         # Away from zero: what the second norm divides by must not be all cancellation.
         scalar = np.float32(rng.choice([-1.0, 1.0])) * rng.uniform(0.5, 2.0, 1).astype(np.float32)
         return norm_pair_case(f32(rng, rows, width, scale=scale), f32(rng, width), f32(rng, rows, width), scalar,
-                              f32(rng, width), flags)
+                              f32(rng, width), flags, kernel)
 
 
 for flag_bits in range(8):
     add_norm_pair(5, 37, flag_bits)
+    add_norm_pair(3, 521, flag_bits, kernel="rms_norm_pair_wide")
+for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1025), (2, 8960)):
+    add_norm_pair(*shape, 7, kernel="rms_norm_pair_wide")
 for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 257), (3, 1536), (2, 8960)):
     add_norm_pair(*shape, 7)
 add_norm_pair(3, 53, 1, scale=1e-4)  # eps counts in the first norm

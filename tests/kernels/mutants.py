@@ -105,8 +105,17 @@ MATERIALISED: Final = (
 )
 
 # Replacements in the expanded text; `old` must occur in it.
-GATED: Final = tuple(
-    Mutant(f"linear_q4_gated_{form}", *fault) for form in ("m1", "m3", "m1_subgroup", "m3_subgroup") for fault in (
+WHOLE_FORMS: Final = ("m1", "m3_subgroup")
+"""Of four forms that share their text but for what these two have: each of the others is asked for its first fault only."""
+
+
+def of_forms(kernel: str, faults: tuple[tuple[str, str, str], ...], forms: tuple[str, ...] = WHOLE_FORMS,
+             others: tuple[str, ...] = ("m3", "m1_subgroup")) -> tuple[Mutant, ...]:
+    return (*(Mutant(f"{kernel}_{form}", *fault) for form in forms for fault in faults),
+            *(Mutant(f"{kernel}_{form}", *faults[0]) for form in others))
+
+
+GATED: Final = of_forms("linear_q4_gated", (
         ("codes not centred", "-24.0", "-16.0"),
         ("two columns of a block change places", "2u * (thread & 1u) + ((thread >> 1u) & 1u)",
          "(thread & 1u) + 2u * ((thread >> 1u) & 1u)"),
@@ -118,10 +127,8 @@ GATED: Final = tuple(
         ("always GELU", "(params.flags & SILU) != 0u", "false"),
         ("the factor activated", "activated(row_of(gate, row)) * factor", "row_of(gate, row) * activated(factor)"),
         ("silu overflows", "exp(-max(x, -80.0))), 0.0, x < -80.0", "exp(-x)), x, x < -80.0"),
-        *((("stride is the width", "row * params.stride", "row * params.n"),) if form.startswith("m3") else ())))
-SEVERAL: Final = tuple(
-    Mutant(f"linear_q4_{kind}_{form}", *fault) for kind in ("two", "three")
-    for form in ("m1", "m3", "m1_subgroup", "m3_subgroup") for fault in (
+))
+SEVERAL: Final = tuple(mutant for kind in ("two", "three") for mutant in of_forms(f"linear_q4_{kind}", (
         ("codes not centred", "-24.0", "-16.0"),
         ("two columns of a block change places", "2u * (thread & 1u) + ((thread >> 1u) & 1u)",
          "(thread & 1u) + 2u * ((thread >> 1u) & 1u)"),
@@ -130,7 +137,21 @@ SEVERAL: Final = tuple(
         ("scales of the first weight for all", "return scales_1[i];", "return scales_0[i];"),
         ("one workgroup of the first weight left out", "index >= groups_of(n, lanes)", "index + 1u >= groups_of(n, lanes)"),
         ("workgroups counted from the first weight's", "index -= groups_of(n, lanes);", ""),
-        ("lanes of the first weight for all", "lanes = params.lanes_1;", "lanes = params.lanes_0;")))
+        ("lanes of the first weight for all", "lanes = params.lanes_1;", "lanes = params.lanes_0;"))))
+
+DP4A: Final = tuple(
+    Mutant(kernel, *fault) for kernel, count in (("linear_q4_dp4a", None), ("linear_q4_dp4a_m3_subgroup", None),
+                                                 ("linear_q4_dp4a_m3", 1), ("linear_q4_dp4a_subgroup", 1))
+    for fault in (
+        ("codes not centred", "^ vec4u(0x80808080u),", "^ vec4u(0x00808080u),"),
+        ("even and odd columns change places", "codes.odd.y, odd)", "codes.odd.y, even)"),
+        ("middle digit forgotten", "low + 256 * middle", "low"),
+        ("highest digit too low", "vec4f(65536.0)", "vec4f(256.0)"),
+        ("power of the next unit", "powers[row * units + unit]", "powers[row * units + unit + 1u]"),
+        ("only the first lanes summed", "stride < lanes; stride *= 2u", "stride < lanes / 2u; stride *= 2u"),
+        ("scale of the next unit", "columns.y, 2u * unit)", "columns.y, 2u * unit + 2u)"),
+        ("no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
+        ("columns not checked", "column < params.n {", "true {"))[:count])
 
 MUTANTS: Final = (
     Mutant("embedding_f32", "no scale", "* params.scale", "* 1.0"),
@@ -173,44 +194,7 @@ MUTANTS: Final = (
     Mutant("linear_q4_m3_subgroup", "f32 scales read as f16", "(params.flags & F32_SCALES) != 0u", "false"),
     Mutant("linear_q4_m3_subgroup", "no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
     Mutant("linear_q4_m3_subgroup", "columns not checked", "column < params.n {", "true {"),
-    Mutant("linear_q4_dp4a", "codes not centred", "^ vec4u(0x80808080u),", "^ vec4u(0x00808080u),"),
-    Mutant("linear_q4_dp4a", "even and odd columns change places", "codes.odd.y, odd)", "codes.odd.y, even)"),
-    Mutant("linear_q4_dp4a", "middle digit forgotten", "low + 256 * middle", "low"),
-    Mutant("linear_q4_dp4a", "highest digit too low", "vec4f(65536.0)", "vec4f(256.0)"),
-    Mutant("linear_q4_dp4a", "power of the next unit", "powers[row * units + unit]", "powers[row * units + unit + 1u]"),
-    Mutant("linear_q4_dp4a", "only the first lanes summed", "reach < params.lanes; reach *= 2u", "reach < params.lanes / 2u; reach *= 2u"),
-    Mutant("linear_q4_dp4a", "scale of the next unit", "2u * unit), scale_of(columns.y, 2u * unit)", "2u * unit), scale_of(columns.y, 2u * unit + 2u)"),
-    Mutant("linear_q4_dp4a", "no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
-    Mutant("linear_q4_dp4a", "columns not checked", "column < params.n {", "true {"),
-    Mutant("linear_q4_dp4a_subgroup", "codes not centred", "^ vec4u(0x80808080u),", "^ vec4u(0x00808080u),"),
-    Mutant("linear_q4_dp4a_subgroup", "even and odd columns change places", "codes.odd.y, odd)", "codes.odd.y, even)"),
-    Mutant("linear_q4_dp4a_subgroup", "middle digit forgotten", "low + 256 * middle", "low"),
-    Mutant("linear_q4_dp4a_subgroup", "highest digit too low", "vec4f(65536.0)", "vec4f(256.0)"),
-    Mutant("linear_q4_dp4a_subgroup", "power of the next unit", "powers[row * units + unit]", "powers[row * units + unit + 1u]"),
-    Mutant("linear_q4_dp4a_subgroup", "only the first lanes summed", "reach < params.lanes; reach *= 2u", "reach < params.lanes / 2u; reach *= 2u"),
-    Mutant("linear_q4_dp4a_subgroup", "scale of the next unit", "2u * unit), scale_of(columns.y, 2u * unit)", "2u * unit), scale_of(columns.y, 2u * unit + 2u)"),
-    Mutant("linear_q4_dp4a_subgroup", "no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
-    Mutant("linear_q4_dp4a_subgroup", "columns not checked", "column < params.n {", "true {"),
-    Mutant("linear_q4_dp4a_m3", "codes not centred", "^ vec4u(0x80808080u),", "^ vec4u(0x00808080u),"),
-    Mutant("linear_q4_dp4a_m3", "even and odd columns change places", "codes.odd.y, odd)", "codes.odd.y, even)"),
-    Mutant("linear_q4_dp4a_m3", "middle digit forgotten", "low + 256 * middle", "low"),
-    Mutant("linear_q4_dp4a_m3", "highest digit too low", "vec4f(65536.0)", "vec4f(256.0)"),
-    Mutant("linear_q4_dp4a_m3", "power of the next unit", "powers[row * units + unit]", "powers[row * units + unit + 1u]"),
-    Mutant("linear_q4_dp4a_m3", "only the first lanes summed", "reach < params.lanes; reach *= 2u", "reach < params.lanes / 2u; reach *= 2u"),
-    Mutant("linear_q4_dp4a_m3", "scale of the next unit", "2u * unit), scale_of(columns.y, 2u * unit)", "2u * unit), scale_of(columns.y, 2u * unit + 2u)"),
-    Mutant("linear_q4_dp4a_m3", "no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
-    Mutant("linear_q4_dp4a_m3", "columns not checked", "column < params.n {", "true {"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "codes not centred", "^ vec4u(0x80808080u),", "^ vec4u(0x00808080u),"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "even and odd columns change places", "codes.odd.y, odd)", "codes.odd.y, even)"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "middle digit forgotten", "low + 256 * middle", "low"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "highest digit too low", "vec4f(65536.0)", "vec4f(256.0)"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "power of the next unit", "powers[row * units + unit]", "powers[row * units + unit + 1u]"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "only the first lanes summed", "reach < params.lanes; reach *= 2u", "reach < params.lanes / 2u; reach *= 2u"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "scale of the next unit", "2u * unit), scale_of(columns.y, 2u * unit)", "2u * unit), scale_of(columns.y, 2u * unit + 2u)"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "columns not checked", "column < params.n {", "true {"),
-    Mutant("linear_q4_dp4a_m3", "second row twice", "unit_sum(a, b, c, d, 2u, unit)", "unit_sum(a, b, c, d, 1u, unit)"),
-    Mutant("linear_q4_dp4a_m3_subgroup", "second row twice", "unit_sum(a, b, c, d, 2u, unit)", "unit_sum(a, b, c, d, 1u, unit)"),
+    *DP4A,
     Mutant("to_digits", "largest of a quarter of the unit", "largest[first + 2u], largest[first + 3u]", "largest[first], largest[first]"),
     Mutant("to_digits", "a sign counts as size", "& vec4u(0x7fffffffu)", "& vec4u(0xffffffffu)"),
     Mutant("to_digits", "digits without a sign", "(v << vec4u(24u)) >> vec4u(24u)", "v & vec4i(255)"),
@@ -221,6 +205,8 @@ MUTANTS: Final = (
     Mutant("to_digits", "units of the first row", "row * 6u + 3u * (share / 2u) + 1u", "3u * (share / 2u) + 1u"),
     Mutant("to_digits", "powers of the first row", "powers[row * units + unit]", "powers[unit]"),
     Mutant("to_digits", "rows not checked", "i < SHARES * params.rows * units", "true"),
+    Mutant("linear_q4_dp4a_m3", "second row twice", "unit_sum(a, b, c, d, 2u, unit)", "unit_sum(a, b, c, d, 1u, unit)"),
+    Mutant("linear_q4_gated_m3", "stride is the width", "row * params.stride", "row * params.n"),
     Mutant("linear_q4_m3", "second row twice", "4u * unit + params.k / 2u", "4u * unit + params.k / 4u"),
     Mutant("linear_q4_m3_subgroup", "second row twice", "4u * unit + params.k / 2u", "4u * unit + params.k / 4u"),
     Mutant("linear_q4_tiled", "rows not checked", "row < params.rows; c++", "true; c++"),
@@ -256,11 +242,15 @@ MUTANTS: Final = (
         ("scalar without a residual forgotten", "value * scale * factor", "value * scale"),
         ("tail of the row not summed", "c < params.width; c += STEP", "c + 1u < params.width; c += STEP"),
         ("row not checked", "if row >= params.rows {", "if row > params.rows {"))),
+    *(Mutant(kernel, *fault) for kernel in ("rms_norm_wide", "rms_norm_pair_wide") for fault in (
+        ("half of the sums left out", "if lane < SIDE {", "if lane < SIDE / 2u {"),
+        ("tail of the row not summed", "c < params.width; c += STEP", "c + 1u < params.width; c += STEP"),
+        ("row not checked", "if row >= params.rows {", "if row > params.rows {"))),
     Mutant("rms_norm_pair", "second norm of x", "inverse_of(lane, squares);", "inverse_of(lane, squares_of(lane, start));"),
     Mutant("rms_norm_pair", "first weight twice", "next_weight[c]", "weight[c]"),
     Mutant("rms_norm_pair", "squares behind the row's end", "squares = fma(sums, sums, squares);",
            "squares = fma(sums, sums, squares + 1e-6);"),
-    Mutant("rms_norm_pair", "tail of the second row unwritten", "c < params.width; c += 64u", "c + 1u < params.width; c += 64u"),
+    Mutant("rms_norm_pair", "tail of the second row unwritten", "c < params.width; c += LANES", "c + 1u < params.width; c += LANES"),
     Mutant("linear_f32", "stride of the weight", "(i % params.n) * params.k", "(i % params.n) * (params.k + 1u)"),
     Mutant("linear_f32", "tail of k dropped", "k < params.k; k++", "k + 1u < params.k; k++"),
     Mutant("linear_f32", "bounds not checked", "i >= params.rows * params.n", "false"),

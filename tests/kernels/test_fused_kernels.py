@@ -23,9 +23,9 @@ def outputs(page: GpuPage, made: Case) -> dict[str, Array]:
     return found
 
 
-def norm(page: GpuPage, x: Array, weight: Array, residual: Array, scalar: Array, flags: int) -> Array:
+def norm(page: GpuPage, kernel: str, x: Array, weight: Array, residual: Array, scalar: Array, flags: int) -> Array:
     rows, width = x.shape
-    made = Case(kernel="rms_norm", inputs={"x": x, "weight": weight, "residual": residual, "scalar": scalar},
+    made = Case(kernel=kernel, inputs={"x": x, "weight": weight, "residual": residual, "scalar": scalar},
                 outputs={"out": Expected(values=np.zeros((rows, width)))},
                 params={"rows": rows, "width": width, "eps": EPS, "flags": flags})
     return outputs(page, made)["out"].reshape(rows, width)
@@ -33,13 +33,15 @@ def norm(page: GpuPage, x: Array, weight: Array, residual: Array, scalar: Array,
 
 @pytest.mark.parametrize("flags", [2, 3, 7])
 @pytest.mark.parametrize("width", [1, 65, 257, 1536])
-def test_a_norm_pair_is_two_norms(gpu_page: GpuPage, width: int, flags: int) -> None:
+@pytest.mark.parametrize("form", ["", "_wide"])
+def test_a_norm_pair_is_two_norms(gpu_page: GpuPage, form: str, width: int, flags: int) -> None:
     rng = np.random.default_rng([SEED, width, flags])
     x, residual = f32(rng, 3, width), f32(rng, 3, width)
     weight, scalar, next_weight = f32(rng, width), f32(rng, 1), f32(rng, width)
-    together = outputs(gpu_page, norm_pair_case(x, weight, residual, scalar, next_weight, flags))
-    first = norm(gpu_page, x, weight, residual, scalar, flags)
-    second = norm(gpu_page, first, next_weight, residual, scalar, 1)
+    together = outputs(gpu_page, norm_pair_case(x, weight, residual, scalar, next_weight, flags,
+                                                kernel=f"rms_norm_pair{form}"))
+    first = norm(gpu_page, f"rms_norm{form}", x, weight, residual, scalar, flags)
+    second = norm(gpu_page, f"rms_norm{form}", first, next_weight, residual, scalar, 1)
     assert together["out"].tobytes() == first.tobytes(), f"seed {SEED}"
     assert together["next"].tobytes() == second.tobytes(), f"seed {SEED}"
 

@@ -1,15 +1,15 @@
 //! include: include/reduce.wgsl
 
-// The norm of one row by a workgroup of 64, four columns a thread at a time: of the kernel's own x, weight, residual, scalar
-// and params.
-const STEP = 256u;
+// The norm of one row by a workgroup of LANES, four columns a thread at a time: of the kernel's own x, weight, residual,
+// scalar and params.
+const STEP = 4u * LANES;
 const HAS_WEIGHT = 1u;
 const HAS_RESIDUAL = 2u;
 const HAS_SCALAR = 4u;
 
-// Four columns that lie 64 apart, asked for together; behind the row's end they are zero.
+// Four columns that lie LANES apart, asked for together; behind the row's end they are zero.
 fn columns(start: u32, c: u32) -> vec4f {
-  let place = vec4u(c) + vec4u(0u, 64u, 128u, 192u);
+  let place = vec4u(c) + LANES * vec4u(0u, 1u, 2u, 3u);
   let found = vec4f(x[start + place.x], x[start + place.y], x[start + place.z], x[start + place.w]);
   return select(vec4f(), found, place < vec4u(params.width));
 }

@@ -1,25 +1,9 @@
 //! include: include/q4_grouped.wgsl
 //! include: include/q4_pairs.wgsl
+//! include: include/lane_tree.wgsl
 
 // Products of one or three rows of x with blocks of 4 columns of a 4-bit weight; the lanes of a block share its k. The kernel
-// names x and params, which weight's words and scales (words_at, scale_word), and the form of its rows: Rows, MORE_ROWS,
-// rows_of, row_of, shuffled.
-
-const THREADS = 128u;
-const COLUMNS = 4u;
-
-var<workgroup> handed: array<Rows, 2u * THREADS>;
-
-// What the thread `stride` away holds at the same place.
-fn exchanged(value: Rows, stride: u32, thread: u32, place: u32) -> Rows {
-  if stride < params.subgroup {
-    return shuffled(value, stride);
-  }
-  workgroupBarrier();
-  handed[place * THREADS + thread] = value;
-  workgroupBarrier();
-  return handed[place * THREADS + (thread ^ stride)];
-}
+// names x and params, which weight's words and scales (words_at, scale_word), and MORE_ROWS.
 
 // The sum over 16 columns of x from vector i on; what 16 + 8 adds to every code goes in first, with the other sign.
 fn unit_sum(low: vec4u, high: vec4u, i: u32) -> vec4f {
@@ -31,12 +15,7 @@ fn unit_sum(low: vec4u, high: vec4u, i: u32) -> vec4f {
   return eight(high, c, d, eight(low, a, b, vec4f(-24.0 * ((s.x + s.y) + (s.z + s.w)))));
 }
 
-// The column of a block whose sum a thread is left with, if it is one of the block's first 4.
-fn column_of(block: u32, thread: u32) -> u32 {
-  return COLUMNS * block + 2u * (thread & 1u) + ((thread >> 1u) & 1u);
-}
-
-// `lanes`: threads that share a column, a power of two from 4 to THREADS. All threads of the workgroup call it.
+// All threads of the workgroup call it.
 fn column_sum(matrix: u32, n: u32, lanes: u32, block: u32, thread: u32) -> Rows {
   let units = params.k / 16u;
   // Columns behind the last are those of the last, and are not written.
@@ -61,18 +40,6 @@ fn column_sum(matrix: u32, n: u32, lanes: u32, block: u32, thread: u32) -> Rows 
       sum_2 = fma(unit_sum(low, high, 4u * unit + params.k / 2u), scale, sum_2);
     }
   }
-  let a = rows_of(sum_0.x, sum_1.x, sum_2.x);
-  let b = rows_of(sum_0.y, sum_1.y, sum_2.y);
-  let c = rows_of(sum_0.z, sum_1.z, sum_2.z);
-  let d = rows_of(sum_0.w, sum_1.w, sum_2.w);
-  // A tree over the lanes, neighbours first. After two steps each lane is left with one column.
-  let odd = (thread & 1u) != 0u;
-  let upper = (thread & 2u) != 0u;
-  var first = select(a, c, odd) + exchanged(select(c, a, odd), 1u, thread, 0u);
-  let second = select(b, d, odd) + exchanged(select(d, b, odd), 1u, thread, 1u);
-  first = select(first, second, upper) + exchanged(select(second, first, upper), 2u, thread, 0u);
-  for (var stride = 4u; stride < lanes; stride *= 2u) {
-    first += exchanged(first, stride, thread, 0u);
-  }
-  return first;
+  return tree_sum(rows_of(sum_0.x, sum_1.x, sum_2.x), rows_of(sum_0.y, sum_1.y, sum_2.y), rows_of(sum_0.z, sum_1.z, sum_2.z),
+                  rows_of(sum_0.w, sum_1.w, sum_2.w), lanes, thread);
 }

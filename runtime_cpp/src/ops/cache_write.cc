@@ -15,12 +15,37 @@ Status CheckCacheWrite(const Site& site) {
   return check.Take();
 }
 
-void RecordCacheWrite(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
-  const Tensor& x = site.in(0);
-  kernels::CacheWriteParams params;
-  params.rows = RowsIn(MatrixRows(x), pass);
-  params.width = x.dims.back();
+namespace {
+
+// Of cache_write and cache_write_pair.
+template <typename Params>
+Params ParamsOf(const Site& site, const PassRows& pass) {
+  Params params;
+  params.rows = RowsIn(MatrixRows(site.in(0)), pass);
+  params.width = site.in(0).dims.back();
   params.capacity = site.out(0).dims[1];
+  return params;
+}
+
+bool AcceptsPair(const Site&, const PassRows&, const gpu::Limits&) { return true; }
+
+void RecordPair(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  const Site values = site.OpOfChain(1);
+  const auto params = ParamsOf<kernels::CacheWritePairParams>(site, pass);
+  out.push_back(MakeDispatch(kernels::kCacheWritePair,
+                             {site.In(0), values.In(0), site.In(1), site.Out(0), values.Out(0)}, params,
+                             ElementGroups(kernels::kCacheWritePair, uint64_t{params.rows} * params.width)));
+}
+
+constexpr const kernels::Kernel* kPairKernels[] = {&kernels::kCacheWritePair};
+
+}  // namespace
+
+constexpr Route kCachePairRoutes[] = {
+    {"cache_write_pair", kRouteFuseCachePair, kPairKernels, &AcceptsPair, &RecordPair}};
+
+void RecordCacheWrite(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
+  const auto params = ParamsOf<kernels::CacheWriteParams>(site, pass);
   out.push_back(MakeDispatch(kernels::kCacheWrite, {site.In(0), site.In(1), site.Out(0)}, params,
                              ElementGroups(kernels::kCacheWrite, uint64_t{params.rows} * params.width)));
 }

@@ -37,7 +37,7 @@ namespace {
 constexpr OpEntry kOps[] = {
     // kind, inputs, optional inputs, outputs, check, record, routes
     {schema::OpKind_Embedding, 2, 0, 1, &CheckEmbedding, &RecordEmbedding, kEmbeddingRoutes},
-    {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm},
+    {schema::OpKind_RmsNorm, 4, 0b1110, 1, &CheckRmsNorm, &RecordRmsNorm, kNormRoutes},
     {schema::OpKind_Linear, 2, 0, 1, &CheckLinear, &RecordLinear, kLinearRoutes},
     {schema::OpKind_Rope, 2, 0, 1, &CheckRope, &RecordRope},
     {schema::OpKind_CacheWrite, 2, 0, 1, &CheckCacheWrite, &RecordCacheWrite},

@@ -34,10 +34,12 @@ enum RouteBit : uint32_t {
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
   kRouteAttentionMaterialised = 1u << 18,
+  kRouteNormWide = 1u << 19,
   kRouteFuseNormPair = 1u << 24,
   kRouteFuseGatedLinear = 1u << 25,
   kRouteFuseThreeLinears = 1u << 26,
   kRouteFuseTwoLinears = 1u << 27,
+  kRouteFuseCachePair = 1u << 28,
 };
 
 struct Route {
@@ -51,7 +53,7 @@ struct Route {
 
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
 inline constexpr uint32_t kFusions =
-    kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears;
+    kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears | kRouteFuseCachePair;
 // Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
 inline constexpr uint32_t kDefaultRoutes =
     ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64 | kRouteAttentionMaterialised};
@@ -59,9 +61,9 @@ inline constexpr uint32_t kDefaultRoutes =
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
-// SwiftShader, the generic kernels are faster there but for the top-k and pairs of norms, linear two to five times, attention
+// SwiftShader, the generic kernels are faster there but for the top-k and pairs of norms and cache writes, linear two to five times, attention
 // of a short context ten times.
-inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts | kRouteFuseNormPair;
+inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts | kRouteFuseNormPair | kRouteFuseCachePair;
 
 // The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
 inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {

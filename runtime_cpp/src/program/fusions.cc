@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cache_write.h"
 #include "ops/linear_fusions.h"
 #include "ops/rms_norm.h"
 #include "ops/site.h"
@@ -167,12 +168,29 @@ std::vector<OpChain> FindTwoLinears(const Graph& graph, const std::vector<bool>&
   return FindLinearsOfOne(graph, taken, 2);
 }
 
+// Keys and values that go to the same rows of two caches of one shape, one right behind the other.
+std::vector<OpChain> FindCachePairs(const Graph& graph, const std::vector<bool>& taken) {
+  const Users users(graph);
+  std::vector<OpChain> found;
+  for (uint32_t i = 0; i + 1 < graph.ops.size(); ++i) {
+    const Op& keys = graph.ops[i];
+    const Op& values = graph.ops[i + 1];
+    if (keys.kind != schema::OpKind_CacheWrite || values.kind != schema::OpKind_CacheWrite) continue;
+    if (taken[i] || taken[i + 1] || keys.inputs[1] != values.inputs[1] || keys.outputs[0] == values.outputs[0]) continue;
+    if (graph.tensors[keys.outputs[0]].dims != graph.tensors[values.outputs[0]].dims) continue;
+    if (users.MayRunTogether({i, i + 1})) found.push_back({i, i + 1});
+    ++i;
+  }
+  return found;
+}
+
 constexpr Fusion kFusions[] = {
     {"gated_linear", ops::kGatedLinearRoutes, &FindGatedLinears},
     {"linear_with_gate", ops::kGatedLinearRoutes, &FindLinearsWithGate},
     {"three_linears", ops::kThreeLinearsRoutes, &FindThreeLinears},
     {"two_linears", ops::kTwoLinearsRoutes, &FindTwoLinears},
     {"norm_pair", ops::kNormPairRoutes, &FindNormPairs},
+    {"cache_write_pair", ops::kCachePairRoutes, &FindCachePairs},
 };
 
 }  // namespace

@@ -159,12 +159,14 @@ def _scatter(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
             Dispatch(kernel="scatter", params=dict(row.sizes))]
 
 
-def _rms_norm(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
-    if row.operation is not Operation.RMS_NORM:
-        return None
-    s = row.sizes
-    return [Dispatch(kernel="rms_norm", params={"rows": s["m"], "width": s["width"], "eps": EPSILON, "flags": HAS_WEIGHT},
-                     bindings={"residual": "unused", "scalar": "unused"})]
+def _rms_norm(kernel: str) -> Plan:
+    def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+        if row.operation is not Operation.RMS_NORM:
+            return None
+        s = row.sizes
+        return [Dispatch(kernel=kernel, params={"rows": s["m"], "width": s["width"], "eps": EPSILON, "flags": HAS_WEIGHT},
+                         bindings={"residual": "unused", "scalar": "unused"})]
+    return plan
 
 
 def _cache_writes(row: Row) -> list[Dispatch]:
@@ -211,7 +213,8 @@ CONTENDERS: Final = (
     Contender(name="topk_staged", plan=_topk_staged),
     Contender(name="fill + scatter", plan=_scatter),
     Contender(name="fill + scatter_unique", plan=_scatter_unique),
-    Contender(name="rms_norm", plan=_rms_norm),
+    Contender(name="rms_norm", plan=_rms_norm("rms_norm")),
+    Contender(name="rms_norm_wide", plan=_rms_norm("rms_norm_wide")),
     Contender(name="cache_write x 2 + attention", plan=_attention),
     Contender(name="cache_write_pair + attention_decode_split + attention_combine", plan=_attention_decode),
 )

@@ -275,7 +275,7 @@ def _parse_variants(source: Source) -> tuple[VariantHeader, ...]:
 def parse_interface(source: Source) -> Interface:
     """Entry point, bindings and params of a kernel file, from its own code.
 
-    Raises KernelError with file and line: not exactly one ``@compute``, a workgroup size that is no literal, a gap in the
+    Raises KernelError with file and line: not exactly one ``@compute``, a workgroup size that is no number, a gap in the
     binding numbers, a group other than 0, missing ``params``, params that are not 4-byte scalars.
     """
     workgroup = _parse_workgroup(source)
@@ -297,11 +297,13 @@ def _parse_workgroup(source: Source) -> tuple[int, int, int]:
     if size is None:
         source.fail("the entry point has no `@workgroup_size`", line=line)
     numbers: list[int] = []
+    constants = constants_of(source)
     for part in size.group(1).rstrip().removesuffix(",").split(","):
-        literal = re.fullmatch(r"\s*([1-9][0-9]*)[ui]?\s*", part)
+        written = constants.get(part.strip(), part)
+        literal = re.fullmatch(r"\s*([1-9][0-9]*)[ui]?\s*", written)
         if literal is None:
-            source.fail(f"workgroup size {part.strip()!r} is not a literal", line=line,
-                        advice="write the number itself; the build reads it without a WGSL compiler")
+            source.fail(f"workgroup size {part.strip()!r} is neither a number nor a constant of this file that is one",
+                        line=line, advice="write the number itself; the build reads it without a WGSL compiler")
         numbers.append(int(literal.group(1)))
     if len(numbers) > 3:
         source.fail(f"workgroup size has {len(numbers)} dimensions, wanted at most 3", line=line)
