@@ -254,7 +254,7 @@ def judge(path: Path, work: Path) -> Verdict:
     outcome, finding, message = "exported", None, ""
     peak, began = _peak(), time.process_time()
     try:
-        export(ExportOptions(target=path, out=out, prefill_rows=2, context=8))
+        export(ExportOptions(target=path, out=out, prefill_rows=2))
     except CheckpointError as error:
         outcome, finding, message = "refused", _unclear(error, path), str(error)
     except Gemma4WebError as error:

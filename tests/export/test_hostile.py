@@ -78,12 +78,12 @@ _SAFETENSORS: dict[str, tuple[Callable[[], bytes], str]] = {
     "longer than the file": (lambda: _header(b"{}", 3), "too few for a header of 3"),
     "empty": (lambda: b"", "too few for a header"),
     "200 MB of brackets": (lambda: _header(b"[" * 200_000_000), "wanted at most 4194304"),
-    "4 MB of brackets": (lambda: _header(b"[" * 4_000_000), "more than 100000 objects"),
+    "4 MB of brackets": (lambda: _header(b"[" * 4_000_000), "more than 50000 objects"),
     "nested": (lambda: _header(b'{"a":' * 50_000), "nested too deeply|more than"),
-    "4 MB of empty lists": (lambda: _header(b'{"a":[' + b"[]," * 1_300_000 + b"[]]}"), "more than 100000 objects"),
-    "4 MB of numbers": (lambda: _header(b'{"a":[' + b"1," * 2_000_000 + b"1]}"), "400000 members"),
-    "as many members as go": (lambda: _header(_members(390_000, "0")[:4_194_304]), "the header is not JSON|entry of|malformed"),
-    "as many objects as go": (lambda: _header(_members(99_000, "{}")), "entry of .* is malformed"),
+    "4 MB of empty lists": (lambda: _header(b'{"a":[' + b"[]," * 1_300_000 + b"[]]}"), "more than 50000 objects"),
+    "4 MB of numbers": (lambda: _header(b'{"a":[' + b"1," * 2_000_000 + b"1]}"), "100000 members"),
+    "as many members as go": (lambda: _header(_members(99_000, "0") + b","), "the header is not JSON|entry of|malformed"),
+    "as many objects as go": (lambda: _header(_members(49_000, "{}")), "entry of .* is malformed"),
     "one text of 4 MB": (lambda: _header(b'{"' + "😀".encode() + b"a" * 4_000_000 + b'":0}'), "no name of a tensor"),
     "a number of 4 MB": (lambda: _header(b'{"a":' + b"9" * 4_000_000 + b"}"), "not JSON"),
     "shape of bignums": (lambda: _header(b'{"a":{"dtype":"F32","shape":[' + b",".join([b"9" * 4000] * 900) + b'],"data_offsets":[0,0]}}'),
@@ -121,9 +121,9 @@ def test_sparse_file_of_terabytes(tmp_path: Path) -> None:
 
 
 def test_graph_of_more_layers_than_any_model(tmp_path: Path) -> None:
-    config = target_config() | {"num_hidden_layers": 200_000, "layer_types": ["full_attention"] * 200_000}
+    config = target_config() | {"num_hidden_layers": 90_000, "layer_types": ["full_attention"] * 90_000}
     message = _refuse(write_checkpoint(tmp_path / "target", config, target_tensors()), tmp_path)
-    assert "`num_hidden_layers` is 200000, wanted an integer 1..256" in message
+    assert "`num_hidden_layers` is 90000, wanted an integer 1..256" in message
 
 
 def _gguf(*keys: bytes, tensors: int = 0, count: int | None = None, version: int = 3) -> bytes:
@@ -223,6 +223,17 @@ def test_json_that_two_readers_take_differently(tmp_path: Path, text: str) -> No
         with pytest.raises(CheckpointError, match=f"{name} is no"):
             export(ExportOptions(target=folder, out=tmp_path / "model"))
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["\0", "\x1b[2J", "x" * 5000])
+def test_names_of_fields_are_shown_safely(tmp_path: Path, name: str) -> None:
+    """A name of the file stands in the message, and reaches a terminal."""
+    config = target_config()
+    config["rope_parameters"]["full_attention"][name] = 1
+    folder = write_checkpoint(tmp_path / "target", config, target_tensors())
+    with pytest.raises(CheckpointError, match="RoPE scaling is not supported") as caught:
+        export(ExportOptions(target=folder, out=tmp_path / "model"))
+    assert str(caught.value).replace("\n", "").isprintable() and len(str(caught.value)) < 1000
 
 
 def test_files_that_are_too_large(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Fields:
         found = json.dumps(_start(self.values.get(name))) if name in self.values else "nothing"
         found = found if len(found) < 200 else found[:200] + "..."
         label = self.spelled.get(self.inside + name, self.inside + name)
+        label = label[:200] if label.isprintable() else ascii(label[:100])
         return CheckpointError(f"{self.path}: `{label}` is {found}, wanted {wanted}", advice=advice or _DAMAGED)
 
     def section(self, name: str) -> Fields:
