@@ -121,4 +121,4 @@ for form in FUSED_ROWS:
         add_several("two", form, 96, sizes[:2], [4, 32])
         add_several("three", form, 96, sizes, [4, 32, 128])
     add_several("two", form, 1056, [67, 129], [128, 8])
-    add_several("three", form, 1056, [67, 3, 129], [128, 16, 8])
+    add_several("three", form, 1056, [67, 129, 3], [128, 8, 16])

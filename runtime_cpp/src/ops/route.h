@@ -61,9 +61,9 @@ inline constexpr uint32_t kDefaultRoutes =
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
-// SwiftShader, the generic kernels are faster there but for the top-k and pairs of norms and cache writes, linear two to five times, attention
-// of a short context ten times.
-inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts | kRouteFuseNormPair | kRouteFuseCachePair;
+// SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
+// context ten times.
+inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
 
 // The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
 inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {
