@@ -11,6 +11,7 @@ of a safetensors folder, and of a GGUF file.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import re
@@ -120,7 +121,7 @@ def _altered(data: bytes, chance: random.Random) -> bytes:
                       if not isinstance(part, dict | list)]
             container[key] = chance.choice(others or [None]) if isinstance(container, dict) else container[0] if container else 0
         elif isinstance(container, dict) or container:
-            container[key if isinstance(container, dict) else 0] = chance.choice(_VALUES)
+            container[key if isinstance(container, dict) else 0] = copy.deepcopy(chance.choice(_VALUES))
     text = json.dumps(document)
     if raw is not None:
         text = text.replace(f'"{raw}"', chance.choice(_TEXTS))
