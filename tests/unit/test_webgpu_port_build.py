@@ -142,15 +142,18 @@ def test_settings_that_cannot_work_are_refused(compiler: Compiler, object_file: 
     assert "Traceback" not in str(refused.value)
 
 
-def test_feature_names_are_the_headers(compiler: Compiler) -> None:
-    """Every standard WGPUFeatureName has the browser's name at its number."""
+@pytest.mark.parametrize(("enum", "listed"), [
+    ("WGPUFeatureName", " featureNames: ["), ("WGPUWGSLLanguageFeatureName", " languageFeatureNames: ["),
+])
+def test_feature_names_are_the_headers(compiler: Compiler, enum: str, listed: str) -> None:
+    """Every standard name of the enum has the browser's name at its number."""
     header = (compiler.toolchain.webgpu_include / "webgpu" / "webgpu.h").read_text(encoding="utf-8")
     numbered = {int(value, 16): name for name, value in
-                re.findall(r"WGPUFeatureName_(\w+) = (0x[0-9A-F]{8})", header) if int(value, 16) < 0x1000}
+                re.findall(rf"\b{enum}_(\w+) = (0x[0-9A-F]{{8}})", header) if int(value, 16) < 0x1000}
     library = (PORT.parent / "library_webgpu_port.js").read_text(encoding="utf-8")
-    names = re.findall(r"'([\w-]+)'", library.split("featureNames: [", 1)[1].split("]", 1)[0])
+    names = re.findall(r"'([\w-]+)'", library.split(listed, 1)[1].split("]", 1)[0])
 
     def plain(name: str) -> str:
-        return name.replace("-", "").lower()
+        return re.sub("[-_]", "", name).lower()
 
     assert [plain(name) for name in names] == [plain(numbered[number]) for number in range(1, len(names) + 1)]
