@@ -41,7 +41,7 @@ def test_two_rows_are_checked_and_measured(chromium: Chromium, tmp_path: Path, c
     assert bench.roofline is not None and bench.roofline.read_bytes_per_s > 0 and bench.roofline.f32_flops > 0
     assert [(row.name, [(entry.name, entry.status, entry.dispatches) for entry in row.entries]) for row in bench.rows] == [
         ("linear 256->1536 M=1", [("linear_q4", "ok", 1), ("linear_q4_m1", "ok", 1), ("linear_q4_m1_subgroup", "ok", 1)]),
-        ("rms_norm 1536 M=3", [("rms_norm", "ok", 1)])]
+        ("rms_norm 1536 M=3", [("rms_norm", "ok", 1), ("rms_norm_wide", "ok", 1)])]
     for row in bench.rows:
         for entry in row.entries:
             assert entry.pass_us is not None and entry.pass_us.samples == 2 and entry.pass_us.min_us > 0
@@ -51,9 +51,9 @@ def test_two_rows_are_checked_and_measured(chromium: Chromium, tmp_path: Path, c
 
 
 @pytest.mark.parametrize(("old", "new", "status", "says"), [
-    ("out[start + c] = value * factor", "out[start + c] = value * factor * 1.001", "wrong", "tolerance"),
-    ("out[start + c] = value * factor;", "if c > 0u { out[start + c] = value * factor; }", "wrong", "unwritten"),
-    ("value *= weight[c]", "value *= weigth[c]", "failed", "weigth"),
+    ("factor, start, c);", "factor, start, c) * 1.001;", "wrong", "tolerance"),
+    ("if c < params.width {", "if c > 0u && c < params.width {", "wrong", "unwritten"),
+    ("joined(values[i]", "joined(valuse[i]", "failed", "valuse"),
 ])
 def test_a_broken_kernel_gets_no_time_and_spares_the_next_row(
         chromium: Chromium, tmp_path: Path, old: str, new: str, status: str, says: str) -> None:
@@ -65,8 +65,9 @@ def test_a_broken_kernel_gets_no_time_and_spares_the_next_row(
         main(command(chromium, tmp_path, "^rms_norm 1536 M=1$|past=511$", "--kernels", str(kernels)))
     bench = record_in(tmp_path)
     assert not bench.complete
-    broken, *others = (entry for row in bench.rows for entry in row.entries)
-    assert broken.status == status and says in broken.message and broken.pass_us is None
+    broken, wide, *others = (entry for row in bench.rows for entry in row.entries)
+    for entry in (broken, wide):
+        assert entry.status == status and says in entry.message and entry.pass_us is None
     assert [entry.status for entry in others] == ["ok"] * 4
 
 
