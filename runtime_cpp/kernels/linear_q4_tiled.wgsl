@@ -5,18 +5,28 @@
 //! include: include/grid.wgsl
 //! include: include/q4_tile.wgsl
 //! variant: linear_q4_steel
-//! swap: alias Vec = vec4f;
+//! swap: alias Vec = vec4f; alias Cell = vec4f;
 //! swap: const ROW_VECS = 2u; const TILE_K = 32u;
+//! swap: fn stored(v: vec4f) -> Cell { return v; } fn loaded(c: Cell) -> Vec { return c; }
+//! variant: linear_q4_steel_packed
+//! swap: alias Vec = vec4f; alias Cell = vec2u; const ROW_VECS = 2u; const TILE_K = 32u;
+//! swap: fn stored(v: vec4f) -> Cell { return vec2u(pack2x16float(v.xy), pack2x16float(v.zw)); }
+//! swap: fn loaded(c: Cell) -> Vec { return vec4f(unpack2x16float(c.x), unpack2x16float(c.y)); }
 //! variant: linear_q4_steel_f16 requires shader-f16
-//! swap: alias Vec = vec4h;
+//! swap: alias Vec = vec4h; alias Cell = vec4h;
 //! swap: const ROW_VECS = 2u; const TILE_K = 32u;
+//! swap: fn stored(v: vec4f) -> Cell { return vec4h(v); } fn loaded(c: Cell) -> Vec { return c; }
 //! variant: linear_q4_bk64 requires shader-f16
-//! swap: alias Vec = vec4h;
+//! swap: alias Vec = vec4h; alias Cell = vec4h;
 //! swap: const ROW_VECS = 2u; const TILE_K = 64u;
+//! swap: fn stored(v: vec4f) -> Cell { return vec4h(v); } fn loaded(c: Cell) -> Vec { return c; }
 
+// Cell: how four numbers lie in workgroup memory. Vec: what they are computed in.
 //! prelude
-alias Vec = vec4f;
+alias Vec = vec4f; alias Cell = vec4f;
 const ROW_VECS = 1u; const TILE_K = 32u;
+fn stored(v: vec4f) -> Cell { return v; }
+fn loaded(c: Cell) -> Vec { return c; }
 //! end
 
 // Threads stand 16 across and 8 down; each owns 4 columns and 4 * ROW_VECS rows of the tile.
@@ -46,16 +56,6 @@ struct Params {
 @group(0) @binding(3) var<storage, read> bias: array<f32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
-
-fn write(part: u32, row: u32, column: u32, sums: vec4f) {
-  for (var c = 0u; c < 4u && column + c < params.n && row < params.rows; c++) {
-    var value = sums[c];
-    if (params.flags & HAS_BIAS) != 0u {
-      value += bias[column + c];
-    }
-    out[(part * params.rows + row) * params.n + column + c] = value;
-  }
-}
 
 @compute @workgroup_size(128)
 fn main(
@@ -112,14 +112,14 @@ fn main(
     var part_4 = Vec(); var part_5 = Vec();
     var part_6 = Vec(); var part_7 = Vec();
     for (var i = 0u; i < TILE_K; i++) {
-      let w = w_tile[i * ACROSS + across];
-      let a = x_tile[i * (TILE_M / 4u) + down * ROW_VECS];
+      let w = loaded(w_tile[i * ACROSS + across]);
+      let a = loaded(x_tile[i * (TILE_M / 4u) + down * ROW_VECS]);
       part_0 = fma(Vec(a.x), w, part_0);
       part_1 = fma(Vec(a.y), w, part_1);
       part_2 = fma(Vec(a.z), w, part_2);
       part_3 = fma(Vec(a.w), w, part_3);
       if ROW_VECS == 2u {
-        let b = x_tile[i * (TILE_M / 4u) + down * ROW_VECS + 1u];
+        let b = loaded(x_tile[i * (TILE_M / 4u) + down * ROW_VECS + 1u]);
         part_4 = fma(Vec(b.x), w, part_4);
         part_5 = fma(Vec(b.y), w, part_5);
         part_6 = fma(Vec(b.z), w, part_6);

@@ -136,6 +136,7 @@ GEMMA4_TEST(LinearBk64IsForItsShapesAndRowsOnly) {
   for (const auto& [rows, way] : turns) CHECK_EQ(linear.Way(rows, limits, mask), way);
   CHECK_EQ(linear.Way(512, Gpu(32, false), mask), "linear_q4_steel");
   CHECK_EQ(linear.Way(512, limits, ops::kDefaultRoutes), "linear_q4_steel");
+  CHECK_EQ(linear.Way(512, limits, ops::kDefaultRoutes | ops::kRouteLinearSteelPacked), "linear_q4_steel_packed");
   gpu::Limits small = limits;
   small.max_workgroup_storage_bytes = 16384 - 16;
   CHECK_EQ(linear.Way(512, small, mask), "linear_q4_tiled");
@@ -176,17 +177,17 @@ GEMMA4_TEST(LinearRangesCoverEveryRowCountOnce) {
 // Few tiles run k in parts through scratch; many do not.
 GEMMA4_TEST(LinearTilesRunInPartsWhereTheyAreFew) {
   Linear narrow(6144, 1536);
-  CHECK_EQ(narrow.Way(128, Gpu(32, false)), "linear_q4_steel");
+  CHECK_EQ(narrow.Way(128, Gpu(32, false), ops::kDefaultRoutes), "linear_q4_steel");
   CHECK_EQ(narrow.specs().size(), size_t{2});
   kernels::LinearQ4SteelParams params;
   std::memcpy(&params, narrow.specs()[0].params.data(), sizeof(params));
   CHECK_EQ(params.splits, 8u);
   Linear wide(1536, 6144);
-  CHECK_EQ(wide.Way(512, Gpu(32, false)), "linear_q4_steel");
+  CHECK_EQ(wide.Way(512, Gpu(32, false), ops::kDefaultRoutes), "linear_q4_steel");
   CHECK_EQ(wide.specs().size(), size_t{1});
   gpu::Limits small = Gpu(32, false);
   small.max_storage_binding_bytes = uint64_t{4} * 400 * 64 * 64 - 4;
-  CHECK_EQ(narrow.Way(128, small), "linear_q4_tiled");
+  CHECK_EQ(narrow.Way(128, small, ops::kDefaultRoutes), "linear_q4_tiled");
 }
 
 // Fewer rows run in more parts: what is planned for a range's last row count has to do for every other one.

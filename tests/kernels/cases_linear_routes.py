@@ -87,10 +87,11 @@ for kernel in FEW_ROWS:
     add_few_rows_of_a_format(kernel, 32, True, True)
 
 
-TILED: Final = ("linear_q4_tiled", "linear_q4_steel", "linear_q4_steel_f16", "linear_q4_bk64")
+TILED: Final = ("linear_q4_tiled", "linear_q4_steel", "linear_q4_steel_packed", "linear_q4_steel_f16", "linear_q4_bk64")
 
 
-F16_KERNELS: Final = ("linear_q4_steel_f16", "linear_q4_bk64")
+F16_KERNELS: Final = ("linear_q4_steel_packed", "linear_q4_steel_f16", "linear_q4_bk64")
+"""Activations and weights are rounded to f16; all but the first compute in it too."""
 F16_SCALE: Final = 400.0
 """From the tolerance of f32 to 4e-3: activations are rounded to f16, and up to 64 products are added in it."""
 

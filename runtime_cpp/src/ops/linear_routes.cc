@@ -169,6 +169,9 @@ void RecordSteel(const Site& site, const PassRows& pass, const gpu::Limits&, std
 void RecordSteelF16(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
   RecordTiles<kernels::LinearQ4SteelF16Params>(kernels::kLinearQ4SteelF16, kSteelRows, site, pass, out);
 }
+void RecordSteelPacked(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordTiles<kernels::LinearQ4SteelPackedParams>(kernels::kLinearQ4SteelPacked, kSteelRows, site, pass, out);
+}
 void RecordBk64(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
   RecordTiles<kernels::LinearQ4Bk64Params>(kernels::kLinearQ4Bk64, kSteelRows, site, pass, out);
 }
@@ -184,6 +187,7 @@ constexpr const kernels::Kernel* kDp4aM3Subgroup[] = {&kernels::kLinearQ4Dp4aM3S
 constexpr const kernels::Kernel* kTiled[] = {&kernels::kLinearQ4Tiled, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteel[] = {&kernels::kLinearQ4Steel, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &kernels::kSumParts};
+constexpr const kernels::Kernel* kSteelPacked[] = {&kernels::kLinearQ4SteelPacked, &kernels::kSumParts};
 constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
 
 }  // namespace
@@ -220,6 +224,7 @@ constexpr Route kLinearRoutes[] = {
     {"linear_q4_m3", kRouteLinearM3, kM3, &AcceptsRows<3>, &RecordM3},
     {"linear_q4_bk64", kRouteLinearBk64, kBk64, &AcceptsBk64, &RecordBk64},
     {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteel, &RecordSteelF16},
+    {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteel, &RecordSteelPacked},
     {"linear_q4_steel", kRouteLinearSteel, kSteel, &AcceptsSteel, &RecordSteel},
     {"linear_q4_tiled", kRouteLinearTiled, kTiled, &AcceptsTiled, &RecordTiled},
 };

@@ -9,7 +9,7 @@
 
 namespace gemma4::ops {
 
-extern const Route kLinearRoutes[12];
+extern const Route kLinearRoutes[13];
 
 // Of a linear op in a pass: out [rows, n] = x [rows, k] . weight [n, k]. rows 0: not a 4-bit weight.
 struct LinearShape {

@@ -35,6 +35,7 @@ enum RouteBit : uint32_t {
   kRouteAttentionStreaming = 1u << 17,
   kRouteAttentionMaterialised = 1u << 18,
   kRouteNormWide = 1u << 19,
+  kRouteLinearSteelPacked = 1u << 20,
   kRouteFuseNormPair = 1u << 24,
   kRouteFuseGatedLinear = 1u << 25,
   kRouteFuseThreeLinears = 1u << 26,
@@ -56,7 +57,7 @@ inline constexpr uint32_t kFusions =
     kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears | kRouteFuseCachePair;
 // Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
 inline constexpr uint32_t kDefaultRoutes =
-    ~uint32_t{kRouteLinearSteelF16 | kRouteLinearBk64 | kRouteAttentionMaterialised};
+    ~uint32_t{kRouteLinearSteelF16 | kRouteLinearSteelPacked | kRouteLinearBk64 | kRouteAttentionMaterialised};
 // Four products an instruction: where the hardware has none, the browser makes each of them out of about twenty.
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;

@@ -205,6 +205,8 @@ CONTENDERS: Final = (
     Contender(name="to_digits + linear_q4_dp4a_m3_subgroup", plan=_dp4a("linear_q4_dp4a_m3_subgroup", 3, subgroups=True)),
     Contender(name="linear_q4_tiled", plan=_tiles("linear_q4_tiled", tile_rows=32, least_rows=2)),
     Contender(name="linear_q4_steel", plan=_tiles("linear_q4_steel", tile_rows=64, least_rows=33)),
+    Contender(name="linear_q4_steel_packed", plan=_tiles("linear_q4_steel_packed", tile_rows=64, least_rows=33),
+              tolerance=F16_TOLERANCE),
     Contender(name="linear_q4_steel_f16", plan=_tiles("linear_q4_steel_f16", tile_rows=64, least_rows=33), f16=True,
               tolerance=F16_TOLERANCE),
     Contender(name="linear_q4_bk64", plan=_tiles("linear_q4_bk64", tile_rows=64, least_rows=128), f16=True,
