@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,17 @@ from tests.support.gpu_page import GpuPage, set_up_chromium
 from tests.support.native_gpu import NativeGpu, lavapipe
 
 from gemma4web.chromium import Chromium
+
+SEED = "GEMMA4WEB_SEED"
+
+
+def pytest_configure() -> None:
+    """One seed of random inputs for all processes of a run."""
+    os.environ.setdefault(SEED, str(secrets.randbits(32)))
+
+
+def pytest_report_header() -> str:
+    return f"{SEED}={os.environ[SEED]}"
 
 
 @pytest.fixture(scope="session")

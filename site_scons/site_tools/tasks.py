@@ -51,8 +51,12 @@ def _streamed(env, *words):
         raise EndedError(f"{name} ended with exit code {code}", code)
 
 
+# Most tests wait for a browser: a process for each core, up to four, and whole files to each, which share what they set up.
+_PARALLEL = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+
+
 def _test(target, source, env):
-    _streamed(env, "-m", "pytest", *shlex.split(env["PYTEST"]))
+    _streamed(env, "-m", "pytest", *_PARALLEL, *shlex.split(env["PYTEST"]))
 
 
 def _check(target, source, env):
