@@ -191,7 +191,7 @@ def test_greedy_text_is_the_same(
 ) -> None:
     limits = LIMITS[form]
     tokens, worst, ties = follow(reader, ours, ids_of(vocabulary, name), NEW_TOKENS[name], limits.margin)
-    record_property("spread", worst)
+    record_property("spread", float(worst))
     print(f"{form} {name}: {len(tokens)} tokens, spread {worst:.4f}, {len(ties)} near-ties")
     for tie in ties:
         pair = [vocabulary.id_to_token(token) for token in (tie.ours, tie.theirs)]
