@@ -104,15 +104,13 @@ MATERIALISED: Final = (
     Mutant("attention_values", "columns beyond the head", "column_0 + across + 8u < columns", "true"),
 )
 
-# Replacements in the expanded text; `old` must occur in it.
 WHOLE_FORMS: Final = ("m1", "m3_subgroup")
 """Of four forms that share their text but for what these two have: each of the others is asked for its first fault only."""
 
 
-def of_forms(kernel: str, faults: tuple[tuple[str, str, str], ...], forms: tuple[str, ...] = WHOLE_FORMS,
-             others: tuple[str, ...] = ("m3", "m1_subgroup")) -> tuple[Mutant, ...]:
-    return (*(Mutant(f"{kernel}_{form}", *fault) for form in forms for fault in faults),
-            *(Mutant(f"{kernel}_{form}", *faults[0]) for form in others))
+def of_forms(kernel: str, faults: tuple[tuple[str, str, str], ...]) -> tuple[Mutant, ...]:
+    return (*(Mutant(f"{kernel}_{form}", *fault) for form in WHOLE_FORMS for fault in faults),
+            *(Mutant(f"{kernel}_{form}", *faults[0]) for form in ("m3", "m1_subgroup")))
 
 
 GATED: Final = of_forms("linear_q4_gated", (

@@ -50,7 +50,8 @@ Status CheckKernel(const Kernel& kernel, const Limits& limits) {
     return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs shader-f16, which the device does not have"));
   }
   if ((kernel.features & kernels::kNeedsPackedDot) != 0 && !limits.packed_dot) {
-    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs packed_4x8_integer_dot_product, which this browser's WGSL does not have"));
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs packed_4x8_integer_dot_product, which this ",
+                                           "browser's WGSL does not have"));
   }
   uint32_t storage = 0;
   for (uint32_t i = 0; i < kernel.binding_count; ++i) storage += kernel.bindings[i] != BindingKind::kUniform ? 1 : 0;

@@ -27,8 +27,6 @@ Params ParamsOf(const Site& site, const PassRows& pass) {
   return params;
 }
 
-bool AcceptsPair(const Site&, const PassRows&, const gpu::Limits&) { return true; }
-
 void RecordPair(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
   const Site values = site.OpOfChain(1);
   const auto params = ParamsOf<kernels::CacheWritePairParams>(site, pass);
@@ -42,7 +40,7 @@ constexpr const kernels::Kernel* kPairKernels[] = {&kernels::kCacheWritePair};
 }  // namespace
 
 constexpr Route kCachePairRoutes[] = {
-    {"cache_write_pair", kRouteFuseCachePair, kPairKernels, &AcceptsPair, &RecordPair}};
+    {"cache_write_pair", kRouteFuseCachePair, kPairKernels, &AcceptsAll, &RecordPair}};
 
 void RecordCacheWrite(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
   const auto params = ParamsOf<kernels::CacheWriteParams>(site, pass);

@@ -66,16 +66,10 @@ void RecordDp4a(const kernels::Kernel& kernel, const Site& site, const PassRows&
   out.push_back(MakeDispatch(kernels::kToDigits, {site.In(0), digits, powers}, made,
                              ElementGroups(kernels::kToDigits, uint64_t{4} * shape.rows * units)));
   out.back().scratch = scratch;
-  Params params;
-  params.k = shape.k;
-  params.n = shape.n;
-  params.group_shift = kGroupShift;
+  auto params = FewRowsParams<Params>(kernel, shape, limits);
   params.lanes = kDp4aLanes;
-  params.subgroup = (kernel.features & kernels::kNeedsSubgroups) != 0 ? std::min(limits.subgroup_lanes, params.lanes) : 1;
-  const uint64_t blocks = (uint64_t{shape.n} + kColumns - 1) / kColumns;
-  const uint64_t blocks_a_group = kernel.workgroup[0] / params.lanes;
   out.push_back(MakeDispatch(kernel, {digits, powers, site.In(1), site.InScales(1), BindingRef{}, site.Out(0)}, params,
-                             (blocks + blocks_a_group - 1) / blocks_a_group));
+                             FewRowsGroups(kernel, shape.n, params.lanes)));
   out.back().scratch = scratch;
 }
 

@@ -47,7 +47,6 @@ constexpr uint32_t kWideNorm = 512;
 bool IsWide(const Site& site, const PassRows&, const gpu::Limits&) {
   return site.attributes<schema::RmsNorm>().width() >= kWideNorm;
 }
-bool AcceptsPair(const Site&, const PassRows&, const gpu::Limits&) { return true; }
 
 template <typename Params>
 void RecordNorm(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
@@ -87,7 +86,7 @@ constexpr Route kNormRoutes[] = {{"rms_norm_wide", kRouteNormWide, kWideKernels,
 // A pair stands for the form that its two norms would have, with that one's bits.
 constexpr Route kNormPairRoutes[] = {
     {"rms_norm_pair_wide", kRouteFuseNormPair | kRouteNormWide, kWidePairKernels, &IsWide, &RecordWidePair},
-    {"rms_norm_pair", kRouteFuseNormPair, kPairKernels, &AcceptsPair, &RecordPair},
+    {"rms_norm_pair", kRouteFuseNormPair, kPairKernels, &AcceptsAll, &RecordPair},
 };
 
 void RecordRmsNorm(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {

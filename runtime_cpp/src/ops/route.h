@@ -52,6 +52,9 @@ struct Route {
   void (*record)(const Site&, const PassRows&, const gpu::Limits&, std::vector<DispatchSpec>&) = nullptr;
 };
 
+// The guard of a route that has nothing to refuse.
+inline bool AcceptsAll(const Site&, const PassRows&, const gpu::Limits&) { return true; }
+
 inline constexpr uint32_t kAllRoutes = UINT32_MAX;
 inline constexpr uint32_t kFusions =
     kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears | kRouteFuseCachePair;
