@@ -129,12 +129,12 @@ def test_empty_folder_and_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "words"), [
-    ("@workgroup_size(64)", "@workgroup_size(32, 9)", "288 invocations a workgroup, the default WebGPU limit is 256"),
+    ("@workgroup_size(64)", "@workgroup_size(32, 9)", "288 invocations a workgroup, the limit is 256"),
     ("struct Params", "var<workgroup> a: array<f32, 4097>;\nstruct Params",
-     "16400 bytes of workgroup memory, the default WebGPU limit is 16384"),
+     "16400 bytes of workgroup memory, the limit is 16384"),
     ("@group(0) @binding(2) var<uniform>",
      "".join(f"@group(0) @binding({n}) var<storage> s{n}: array<f32>;\n" for n in range(2, 9)) +
-     "@group(0) @binding(9) var<uniform>", "9 storage buffers, the default WebGPU limit is 8"),
+     "@group(0) @binding(9) var<uniform>", "9 storage buffers, the limit is 8"),
 ])
 def test_default_limits_are_checked_at_build_time(tmp_path: Path, old: str, new: str, words: str) -> None:
     """P17: no kernel asks for more than every device grants."""
@@ -162,6 +162,50 @@ def test_a_header_may_ask_for_more_storage_buffers(tmp_path: Path) -> None:
 def test_a_malformed_number_of_storage_buffers(tmp_path: Path, lines: str, words: str) -> None:
     with pytest.raises(KernelError, match=words):
         expand(write(tmp_path, "k.wgsl", lines + HEADER + BODY))
+
+
+def test_a_header_may_ask_for_more_workgroup_memory(tmp_path: Path) -> None:
+    """P17: likewise. A buffer has the bytes that its type says."""
+    text = "//! workgroup-memory: 16416\nconst SIZE = 16u * 1026u;\nvar<workgroup> a: buffer<SIZE>;\n" + HEADER + BODY
+    kernel, = expand(write(tmp_path, "k.wgsl", text))
+    assert kernel.workgroup_bytes == kernel.header.workgroup_memory == 16416
+    with pytest.raises(KernelError, match="16432 bytes of workgroup memory, the limit is 16416"):
+        expand(write(tmp_path, "k.wgsl", text.replace("1026u", "1027u")))
+    with pytest.raises(KernelError, match="'16384' is no number above 16384"):
+        expand(write(tmp_path, "k.wgsl", text.replace("16416", "16384")))
+
+
+LOOP = """//! unroll
+  for (var i = 0u; i < COUNT; i += 2u) {
+    let a = i; // }
+    if a > 1u { x[a] = y[a]; }
+  }
+  let tail = 1u;
+"""
+
+
+def unrolled(tmp_path: Path, loop: str) -> str:
+    text = HEADER + "const COUNT = 3u + 2u;\n" + BODY.replace("  out[id.x] =", loop + "  out[id.x] =")
+    assert loop in text
+    kernel, = expand(write(tmp_path, "k.wgsl", text))
+    assert kernel.text.count("\n") == text.count("\n")
+    return kernel.text
+
+
+def test_a_marked_loop_is_written_out(tmp_path: Path) -> None:
+    """The first turn keeps the loop's lines, the others share the last one."""
+    found = unrolled(tmp_path, LOOP)
+    assert "for (" not in found and [found.count(f"const i = {n}u;") for n in range(5)] == [1, 0, 1, 0, 1]
+    assert found.count("if a > 1u { x[a] = y[a]; }") == 3 and found.index("const i = 4u") < found.index("let tail")
+
+
+@pytest.mark.parametrize(("old", "new", "words"), [
+    ("for (var i", "while (i", "stands above no `for"), ("i < COUNT", "i < params.count", "turns of this loop are not known"),
+    ("let a = i;", "if i == 2u { break; } let a = i;", "left early"), ("i += 2u", "i += 0u", "turns of this loop are not known"),
+])
+def test_a_marked_loop_that_cannot_be_written_out(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(KernelError, match=words):
+        unrolled(tmp_path, LOOP.replace(old, new))
 
 
 def test_workgroup_memory_of_includes_counts(tmp_path: Path) -> None:

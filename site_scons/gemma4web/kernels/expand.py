@@ -5,6 +5,7 @@ Module scope in WGSL has no order, so included declarations go behind the kernel
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Final
 
 from gemma4web.errors import KernelError
 from gemma4web.kernels.parse import (
-    DEFAULT_STORAGE_BUFFERS,
     BindingKind,
     Field,
     Header,
     Interface,
     Source,
     VariantHeader,
+    constant_value,
     constants_of,
     parse_header,
     parse_interface,
@@ -26,15 +27,20 @@ from gemma4web.kernels.parse import (
     workgroup_bytes,
 )
 
-# The limits that every WebGPU device grants without asking for more.
-MAX_WORKGROUP_BYTES: Final = 16384
 MAX_INVOCATIONS: Final = 256
+"""Of a workgroup, that every WebGPU device grants without asking for more."""
 
 DIRECTIVES: Final = {
     "shader-f16": "enable f16;", "subgroups": "enable subgroups;",
-    "packed_4x8_integer_dot_product": "requires packed_4x8_integer_dot_product;",
+    "packed_4x8_integer_dot_product": "requires packed_4x8_integer_dot_product;", "buffer_view": "requires buffer_view;",
+    # Pieces are addressed by the subgroup's number, which WGSL cannot prove to be one for all of its lanes.
+    "chromium-experimental-subgroup-matrix":
+        "enable chromium_experimental_subgroup_matrix; diagnostic(off, chromium.subgroup_matrix_uniformity);",
 }
 """A feature of the device or of WGSL -> what a shader that needs it begins with."""
+
+
+_LOOP = re.compile(r"\s*(?P<loop>for \(var (?P<name>\w+) = (?P<first>[^;]+); (?P=name) < (?P<limit>[^;]+); (?P=name) \+= (?P<step>[^;]+?)\) \{)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,24 +130,56 @@ def _swap_prelude(source: Source, header: Header, variant: VariantHeader) -> Sou
 def _make(source: Source, header: Header, parts: list[Source], *, name: str, line: int,
           features: tuple[str, ...]) -> Kernel:
     interface = parse_interface(source)
+    constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
     # On the first line, a comment in the file, so that every other line keeps its number.
     directives = "".join(f"{DIRECTIVES[feature]} " for feature in features)
-    text = "\n".join([directives + source.code, *(part.code for part in parts)])
-    constants = {name: value for part in (source, *parts) for name, value in constants_of(part).items()}
+    text = "\n".join([directives + _unrolled(source, constants), *(part.code for part in parts)])
     memory = sum(workgroup_bytes(part, constants) for part in (source, *parts))
     _check_limits(source, interface, header, memory)
     return Kernel(name=name, path=source.path, line=line, text=text, features=features, interface=interface,
                   header=header, workgroup_bytes=memory, constants=constants)
 
 
+def _unrolled(source: Source, constants: Mapping[str, str]) -> str:
+    """The code with every marked loop written out, in as many lines as before: the first turn keeps the loop's lines."""
+    code = source.code
+    for mark in reversed(source.values("unroll")):
+        start = sum(len(line) + 1 for line in code.split("\n")[:mark.line])
+        loop = _LOOP.match(code, start)
+        if loop is None:
+            source.fail("`//! unroll` stands above no `for (var i = a; i < b; i += c) {`", line=mark.line)
+        end = _closing_brace(code, loop.end())
+        body = code[loop.end():end]
+        if end < 0 or re.search(r"\b(break|continue)\b", body):
+            source.fail("a loop that is left early cannot be written out", line=mark.line)
+        try:
+            first, limit, step = (constant_value(loop.group(name), constants) for name in ("first", "limit", "step"))
+            turns = range(first, limit, step)
+        except ValueError as error:
+            source.fail(f"the turns of this loop are not known: {error}", line=mark.line)
+        copies = [f"{{ const {loop.group('name')} = {turn}u; {body if turn == first else ' '.join(body.split())} }}" for turn in turns]
+        code = code[:loop.start("loop")] + " ".join(copies) + code[end + 1:]
+    return code
+
+
+def _closing_brace(code: str, start: int) -> int:
+    """Where the block that is open at ``start`` ends; -1: nowhere."""
+    depth = 1
+    for position in range(start, len(code)):
+        depth += {"{": 1, "}": -1}.get(code[position], 0)
+        if depth == 0:
+            return position
+    return -1
+
+
 def _check_limits(source: Source, interface: Interface, header: Header, memory: int) -> None:
     invocations = interface.workgroup[0] * interface.workgroup[1] * interface.workgroup[2]
     storage = sum(binding.kind is not BindingKind.UNIFORM for binding in interface.bindings)
-    for what, found, limit in (("bytes of workgroup memory", memory, MAX_WORKGROUP_BYTES),
+    for what, found, limit in (("bytes of workgroup memory", memory, header.workgroup_memory),
                                ("invocations a workgroup", invocations, MAX_INVOCATIONS),
-                               ("storage buffers", storage, DEFAULT_STORAGE_BUFFERS)):
-        if found > limit and not (what == "storage buffers" and found <= header.storage_buffers):
-            source.fail(f"{found} {what}, the default WebGPU limit is {limit}", line=1)
+                               ("storage buffers", storage, header.storage_buffers)):
+        if found > limit:
+            source.fail(f"{found} {what}, the limit is {limit}", line=1)
 
 
 def _included(source: Source, kernel_dir: Path) -> list[Source]:

@@ -9,10 +9,13 @@ reference   function of ``gemma4web.oracle.ops`` (or of the kernel tests) that c
 tolerance   largest error against the reference relative to max(1, |reference|), or ``exact``
 include     a file relative to the kernel folder, whose declarations the kernel uses
 requires    ``<feature>, ...``: of the device or of WGSL, which every kernel of this file needs
+storage-buffers, workgroup-memory
+            a number above the default limit of WebGPU, which the kernels of this file may reach
 variant     ``<name> [requires <feature>, ...]``: a second kernel from this file
 swap        one line of that variant's prelude; the lines replace what stands between ``prelude`` and ``end``
 prelude     (no value) starts the declarations of the default variant
 end         (no value) ends them
+unroll      (no value) the ``for`` loop on the next line is written out: drivers leave loops around subgroup matrices alone
 =========== ======================================================================================
 """
 
@@ -31,12 +34,17 @@ from gemma4web.errors import KernelError
 DEFAULT_STORAGE_BUFFERS: Final = 8
 """Storage buffers of one shader that every WebGPU device allows without asking for more."""
 
+DEFAULT_WORKGROUP_BYTES: Final = 16384
+"""Bytes of workgroup memory that every WebGPU device allows without asking for more."""
+
 _VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "requires", "variant", "swap",
-                                "storage-buffers"})
-_BARE_KEYS: Final = frozenset({"prelude", "end"})
+                                "storage-buffers", "workgroup-memory"})
+_PRELUDE_KEYS: Final = frozenset({"prelude", "end"})
+_BARE_KEYS: Final = _PRELUDE_KEYS | {"unroll"}
 _SINGLE_KEYS: Final = ("formula", "dispatch", "reference", "tolerance")
 _SCALARS: Final = {"u32", "i32", "f32"}
-_FEATURES: Final = frozenset({"shader-f16", "subgroups", "packed_4x8_integer_dot_product"})
+_FEATURES: Final = frozenset({"shader-f16", "subgroups", "packed_4x8_integer_dot_product", "buffer_view",
+                              "chromium-experimental-subgroup-matrix"})
 """Of the device by WebGPU's names, of WGSL by its own."""
 
 _ENTRY = re.compile(r"((?:@\w+(?:\s*\([^()]*\))?\s*)*)fn\s+main\s*\(")
@@ -118,6 +126,8 @@ class Header:
     features: tuple[str, ...]
     storage_buffers: int
     """How many the kernel may bind: a route with one of more than DEFAULT_STORAGE_BUFFERS is not taken on every device."""
+    workgroup_memory: int
+    """Bytes that the kernel may take, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +215,8 @@ def parse_header(source: Source) -> Header:
         formula=found["formula"], dispatch=found["dispatch"], reference=found["reference"],
         tolerance=_parse_tolerance(source, found["tolerance"]), variants=variants, prelude_lines=prelude,
         features=tuple(sorted({feature for line in source.values("requires") for feature in _parse_features(source, line)})),
-        storage_buffers=_parse_storage_buffers(source),
+        storage_buffers=_parse_more_than(source, "storage-buffers", DEFAULT_STORAGE_BUFFERS),
+        workgroup_memory=_parse_more_than(source, "workgroup-memory", DEFAULT_WORKGROUP_BYTES),
     )
 
 
@@ -222,21 +233,21 @@ def _parse_tolerance(source: Source, text: str) -> float:
     return tolerance
 
 
-def _parse_storage_buffers(source: Source) -> int:
-    directives = source.values("storage-buffers")
+def _parse_more_than(source: Source, key: str, default: int) -> int:
+    """A limit that this file's kernels need raised above what every device allows; ``default`` when it says none."""
+    directives = source.values(key)
     if not directives:
-        return DEFAULT_STORAGE_BUFFERS
+        return default
     text, line = directives[-1].value, directives[-1].line
     if len(directives) > 1:
-        source.fail("second `//! storage-buffers:`", line=line)
-    if not text.isdecimal() or int(text) <= DEFAULT_STORAGE_BUFFERS:
-        source.fail(f"storage-buffers {text!r} is no number above {DEFAULT_STORAGE_BUFFERS}, which every device allows",
-                    line=line)
+        source.fail(f"second `//! {key}:`", line=line)
+    if not text.isdecimal() or int(text) <= default:
+        source.fail(f"{key} {text!r} is no number above {default}, which every device allows", line=line)
     return int(text)
 
 
 def _parse_prelude(source: Source) -> tuple[int, int] | None:
-    marks = [directive for directive in source.directives if directive.key in _BARE_KEYS]
+    marks = [directive for directive in source.directives if directive.key in _PRELUDE_KEYS]
     if not marks:
         return None
     if [mark.key for mark in marks] != ["prelude", "end"]:
@@ -385,7 +396,7 @@ def workgroup_bytes(source: Source, constants: dict[str, str]) -> int:
 
 
 def _type_layout(type_name: str, constants: dict[str, str]) -> tuple[int, int]:
-    """(size, alignment) in bytes of a scalar, vector, atomic or array type."""
+    """(size, alignment) in bytes of a scalar, vector, atomic, buffer or array type."""
     scalar = {"f32": 4, "u32": 4, "i32": 4, "bool": 4, "f16": 2}
     short = {"f": "f32", "u": "u32", "i": "i32", "h": "f16"}
     type_name = "".join(constants.get(type_name, type_name).split())
@@ -398,11 +409,13 @@ def _type_layout(type_name: str, constants: dict[str, str]) -> tuple[int, int]:
         if element not in scalar:
             raise ValueError(f"unknown element type {element!r}")
         return width * scalar[element], (4 if width == 3 else width) * scalar[element]
+    if buffer := re.fullmatch(r"buffer<([^,<>]+)>", type_name):
+        return constant_value(buffer.group(1), constants, ()), 16
     if array := re.fullmatch(r"array<(.+),([^,<>]+)>", type_name):
         size, alignment = _type_layout(array.group(1), constants)
         stride = -(-size // alignment) * alignment
         return stride * constant_value(array.group(2), constants, ()), alignment
-    raise ValueError(f"type {type_name!r} is not a scalar, vector, atomic or sized array")
+    raise ValueError(f"type {type_name!r} is not a scalar, vector, atomic, buffer or sized array")
 
 
 def constant_value(expression: str, constants: Mapping[str, str], outer: tuple[str, ...] = ()) -> int:

@@ -22,6 +22,7 @@ _CPP_KINDS: Final = {
 }
 _CPP_FEATURES: Final = {
     "subgroups": "kNeedsSubgroups", "shader-f16": "kNeedsShaderF16", "packed_4x8_integer_dot_product": "kNeedsPackedDot",
+    "buffer_view": "kNeedsBufferView", "chromium-experimental-subgroup-matrix": "kNeedsMatrixUnit",
 }
 _TOKEN = re.compile(r"[A-Za-z_0-9]+(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?[fh]?)?|\S")
 
@@ -39,7 +40,9 @@ enum class BindingKind : uint8_t { kReadOnlyStorage, kStorage, kUniform };
 // Optional features of a device, or of its WGSL, that a kernel needs: the bits of Kernel::features.
 inline constexpr uint32_t kNeedsSubgroups = 1;
 inline constexpr uint32_t kNeedsShaderF16 = 2;
-inline constexpr uint32_t kNeedsPackedDot = 4;  // of WGSL: packed_4x8_integer_dot_product
+inline constexpr uint32_t kNeedsPackedDot = 4;   // of WGSL: packed_4x8_integer_dot_product
+inline constexpr uint32_t kNeedsBufferView = 8;  // of WGSL: buffer_view
+inline constexpr uint32_t kNeedsMatrixUnit = 16;
 
 struct Kernel {
   const char* name;
