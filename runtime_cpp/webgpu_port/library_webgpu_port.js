@@ -87,11 +87,14 @@ const LibraryWebGpuPort = {
       'dual-source-blending', 'subgroups', 'texture-formats-tier1', 'texture-formats-tier2', 'primitive-index',
       'texture-component-swizzle',
     ],
+    /** Likewise of features that are not WebGPU's own, by the numbers of Dawn's webgpu.h. */
+    vendorFeatureNames: { 0x50034: 'chromium-experimental-subgroup-matrix' },
+    featureName: (feature) => webgpuPort.featureNames[feature] ?? webgpuPort.vendorFeatureNames[feature],
     /** WGPUWGSLLanguageFeatureName to the browser's name. */
     languageFeatureNames: [
       , 'readonly_and_readwrite_storage_textures', 'packed_4x8_integer_dot_product', 'unrestricted_pointer_parameters',
       'pointer_composite_access', 'uniform_buffer_standard_layout', 'subgroup_id', 'texture_and_sampler_let',
-      'subgroup_uniformity',
+      'subgroup_uniformity', 'texture_formats_tier1', 'linear_indexing', 'immediate_address_space', 'buffer_view',
     ],
     /** In the order of kLimits in adapter.cc. */
     limitNames: [
@@ -113,7 +116,7 @@ const LibraryWebGpuPort = {
       });
     },
     hasFeature: (handle, feature) =>
-      +webgpuPort.get(handle)['features'].has(webgpuPort.featureNames[feature] ?? ''),
+      +webgpuPort.get(handle)['features'].has(webgpuPort.featureName(feature) ?? ''),
 
     /**
      * Copies a mapped range into WASM memory and returns its address there, or 0 when the range cannot be had. The copy
@@ -237,7 +240,7 @@ const LibraryWebGpuPort = {
     };
     const ask = async () => {
       descriptor['requiredFeatures'] = requiredFeatures.map((feature) => {
-        const name = webgpuPort.featureNames[feature];
+        const name = webgpuPort.featureName(feature);
         if (!name) throw new Error(`feature ${feature} has no name in the browser's WebGPU`);
         return name;
       });

@@ -55,7 +55,7 @@ def process_dependencies(settings, cflags_only):
 
 
 def process_args(ports):
-    return ["-isystem", _include_folder()]
+    return ["-isystem", _include_folder(), "-DWEBGPU_SUBGROUP_MATRIX_FEATURE=0x50034"]
 
 
 def linker_setup(ports, settings):

@@ -58,6 +58,13 @@ gpu::Limits Gpu(uint32_t subgroup_lanes, bool f16) {
   return limits;
 }
 
+gpu::Limits Matrix() {
+  gpu::Limits limits = Gpu(32, true);
+  limits.buffer_view = limits.matrix_unit = true;
+  limits.max_workgroup_storage_bytes = 49152;
+  return limits;
+}
+
 // O6: chosen at M == 3 only, again after other row counts, and an M = 3 that may not take it names its fallback.
 GEMMA4_TEST(LinearOfThreeRowsHasItsOwnRoute) {
   Linear linear(1536, 2048);
@@ -116,11 +123,53 @@ GEMMA4_TEST(LinearOfAWideWeightGoesOverDigits) {
   CHECK_EQ(narrow.Way(1, limits, ops::kDefaultRoutes), "linear_q4_m1");
 }
 
+// More than 32 rows go to the matrix unit, which takes two features, subgroups of 32 and more memory than every device has.
+GEMMA4_TEST(LinearOfManyRowsGoesToTheMatrixUnit) {
+  Linear linear(6144, 1536);
+  const gpu::Limits full = Matrix();
+  const auto way = [&](uint32_t rows, const gpu::Limits& limits, uint32_t mask = ops::kDefaultRoutes) {
+    return linear.Way(rows, limits, mask);
+  };
+  CHECK_EQ(way(32, full), "linear_q4_tiled");
+  CHECK_EQ(way(512, full), "linear_q4_matrix");
+  CHECK_EQ(way(128, full), "linear_q4_matrix");
+  CHECK_EQ(linear.specs().size(), size_t{3});
+  CHECK_EQ(linear.specs()[0].groups, uint64_t{128});
+  CHECK_EQ(linear.specs()[1].groups, uint64_t{2 * 24 * 4});
+  for (const ops::DispatchSpec& spec : linear.specs()) {
+    CHECK_EQ(spec.scratch[0], uint64_t{4} * 200 * 64 * 64);
+    CHECK_EQ(spec.scratch[1], uint64_t{4} * kMaxRows * 6144);
+    CHECK_EQ(spec.scratch[2], uint64_t{4} * kMaxRows);
+  }
+  const uint32_t rounded = ops::kDefaultRoutes | ops::kRouteLinearMatrixF16;
+  CHECK_EQ(way(512, full, rounded), "linear_q4_matrix_f16");
+  CHECK_EQ(linear.specs()[1].groups, uint64_t{4 * 12 * 4});
+  CHECK_EQ(linear.specs()[1].scratch[1], uint64_t{2} * kMaxRows * 6144);
+  gpu::Limits less = full;
+  less.matrix_unit = false;
+  CHECK_EQ(way(512, less), "linear_q4_steel");
+  less = full;
+  less.buffer_view = false;
+  CHECK_EQ(way(512, less), "linear_q4_steel");
+  less = full;
+  less.max_workgroup_storage_bytes = 36864 - 16;
+  CHECK_EQ(way(512, less, rounded), "linear_q4_matrix");
+  less.max_workgroup_storage_bytes = 20480 - 16;
+  CHECK_EQ(way(512, less), "linear_q4_steel");
+  less = full;
+  less.max_storage_binding_bytes = uint64_t{4} * kMaxRows * 6144 - 4;
+  CHECK_EQ(way(512, less), "linear_q4_steel");
+  Linear odd(96, 64);
+  CHECK_EQ(odd.Way(64, full, rounded), "linear_q4_matrix");
+}
+
 GEMMA4_TEST(RoutesSuitTheAdapter) {
   gpu::AdapterInfo adapter;
+  CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes & ~ops::kMatrixRoutes);
+  adapter.vendor = "nvidia";
   CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes);
   adapter.vendor = "apple";
-  CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes & ~ops::kDotRoutes);
+  CHECK_EQ(ops::RoutesFor(adapter), ops::kDefaultRoutes & ~(ops::kDotRoutes | ops::kMatrixRoutes));
   adapter.software = true;
   CHECK_EQ(ops::RoutesFor(adapter), ops::kSoftwareRoutes);
 }
@@ -153,7 +202,7 @@ GEMMA4_TEST(LinearRangesCoverEveryRowCountOnce) {
   std::mt19937 random(20261130);
   for (int turn = 0; turn < 24; ++turn) {
     Linear linear(32 * (1 + random() % 96), 1 + random() % 4096);
-    const gpu::Limits limits = Gpu(random() % 2 == 0 ? 1 : 32, random() % 2 == 0);
+    const gpu::Limits limits = random() % 3 == 0 ? Matrix() : Gpu(random() % 2 == 0 ? 1 : 32, random() % 2 == 0);
     const uint32_t mask = random();
     const program::RouteTable table = linear.Table(limits, mask);
     uint32_t next = 1;
@@ -192,16 +241,16 @@ GEMMA4_TEST(LinearTilesRunInPartsWhereTheyAreFew) {
 
 // Fewer rows run in more parts: what is planned for a range's last row count has to do for every other one.
 GEMMA4_TEST(LinearScratchOfTheMostRowsIsEnoughForAll) {
-  const gpu::Limits limits = Gpu(32, true);
-  for (const auto& [k, n] : {std::pair{1536u, 6144u}, {6144u, 1536u}, {1536u, 12288u}, {640u, 640u}, {12288u, 1536u}}) {
+  for (const gpu::Limits& limits : {Gpu(32, true), Matrix()}) for (const auto& [k, n] : {std::pair{1536u, 6144u}, {6144u, 1536u}, {1536u, 12288u}, {640u, 640u}, {12288u, 1536u}}) {
     Linear linear(k, n);
     for (const auto& range : linear.Table(limits, ops::kAllRoutes).RangesOf(0)) {
       linear.Way(range.last, limits);
-      const uint64_t planned = linear.specs()[0].scratch[0];
+      const ops::ScratchBytes all = linear.specs()[0].scratch;
+      const uint64_t planned = all[0];
       for (uint32_t rows = range.first; rows <= range.last; ++rows) {
         linear.Way(rows, limits);
         for (const ops::DispatchSpec& spec : linear.specs()) {
-          CHECK(spec.scratch[0] <= planned);
+          for (size_t i = 0; i < all.size(); ++i) CHECK(spec.scratch[i] <= all[i]);
           CHECK(std::ranges::find(range.route->kernels, spec.kernel) != range.route->kernels.end());
           if (spec.kernel != &kernels::kSumParts) continue;
           kernels::SumPartsParams sum;

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
+import shutil
 import struct
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from tests.support.gpu_page import Bound, GpuDevice
 
-from gemma4web.kernels import Kernel, expand_all, fold_grid, group_count
+from gemma4web.kernels import Kernel, expand, expand_all, fold_grid, group_count
 from gemma4web.kernels.dispatch import GROUP_LIMIT
 from gemma4web.kernels.parse import BindingKind
 from gemma4web.kernels.render import minify
@@ -94,7 +97,31 @@ def build(name: str) -> Case:
 
 @cache
 def kernels() -> dict[str, Kernel]:
-    return {kernel.name: kernel for kernel in expand_all(KERNEL_DIR)}
+    """By name. Those of the matrix unit stand on ``matrix_unit.wgsl`` beside this file: no software adapter has the feature."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(KERNEL_DIR, folder, dirs_exist_ok=True))
+        shutil.copy(Path(__file__).with_name("matrix_unit.wgsl"), copy / "include")
+        for name in ("linear_q4_matrix.wgsl", "include/matrix_tile.wgsl"):
+            (copy / name).write_text(_without_matrix_unit((copy / name).read_text()))
+        emulated = {kernel.name: kernel for kernel in expand(copy / "linear_q4_matrix.wgsl")}
+    found = {kernel.name: kernel for kernel in expand_all(KERNEL_DIR)}
+    return {name: replace(emulated[name], path=kernel.path) if name in emulated else kernel for name, kernel in found.items()}
+
+
+def _without_matrix_unit(text: str) -> str:
+    for pattern, plain in (
+        (r"//! requires: chromium-experimental-subgroup-matrix, .*", ""),
+        (r"  let (?:vectors|elements|floats) = bufferView<.*", ""),
+        (r"\bvectors\[", "memory["), (r"\bfloats\[([^\]]*)\]", r"sum_at(\1)"),
+        (r"subgroupMatrixLoad<(Left|Right), \w+>\(elements, (.*), 8u \* STRIDE\);", r"\1(\2);"),
+        (r"subgroupMatrixMultiplyAccumulate\(", "add_product("),
+        (r"subgroupMatrixStore<row_major>\(floats, (\w+), (\w+), 16u\);", r"put_sums(\1, \2);"),
+        (r"  let subgroup = thread / 32u;", "  own_lane = thread % 32u; let subgroup = thread / 32u;"),
+        # Without the vector between two rows, so that an adapter's 32 KiB hold the largest tiles.
+        (r"const STRIDE = EIGHTS \+ 1u;", "const STRIDE = EIGHTS;"),
+    ):
+        text = re.sub(pattern, plain, text)
+    return text
 
 
 def run_case(device: GpuDevice, made: Case, *, limit: int = GROUP_LIMIT, text: str | None = None) -> list[str]:

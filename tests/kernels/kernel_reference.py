@@ -165,6 +165,25 @@ def to_digits(x: Array) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]
     return vectors, powers
 
 
+def to_halves(x: Array, *, parts: int = 2) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.float32]]:
+    """x f32[M, 8 E] -> halves u32[M, E, parts, 4] and powers f32[M], with x = (sum of the parts) * power.
+
+    A row's largest number lies in 2^14..2^15 as a half. Of two parts the first has the upper 11 bits, cut, and the second
+    the rest; a single one is rounded. Eight columns lie in the order 0 4 1 5 2 6 3 7. A row that is not finite has power NaN
+    and halves 0.
+    """
+    rows = x.shape[0]
+    most = np.abs(x.astype(np.float64)).max(axis=1)
+    finite = np.isfinite(most)
+    exponent = np.where(most > 0, np.clip(np.frexp(np.where(finite, most, 1.0))[1] + 126, 64, 254), 64)
+    whole = np.where(finite[:, None], x.astype(np.float64), 0.0) * 2.0 ** (141.0 - exponent)[:, None]
+    upper = (whole.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    pieces = [upper, whole - upper] if parts == 2 else [whole]
+    halves = np.stack([piece.astype(np.float16).reshape(rows, -1, 8)[:, :, [0, 4, 1, 5, 2, 6, 3, 7]] for piece in pieces], axis=2)
+    powers = np.where(finite, 2.0 ** (exponent - 141.0), np.nan).astype(np.float32)
+    return np.ascontiguousarray(halves).view(np.uint32), powers
+
+
 def attention_scores(
     q: Array, k: Array, positions: Array, *, head_dim: int, window: int, donor: bool
 ) -> npt.NDArray[np.float64]:

@@ -151,7 +151,44 @@ DP4A: Final = tuple(
         ("no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
         ("columns not checked", "column < params.n {", "true {"))[:count])
 
+# Of products on the matrix unit. Most faults are of what both forms share.
+MATRIX: Final = (
+    *(Mutant(kernel, *fault) for kernel in ("linear_q4_matrix", "linear_q4_matrix_f16") for fault in (
+        ("codes not centred", "- 1032.0", "- 1031.0"),
+        ("scale of the next group", "((k / 16u) >> params.group_shift)", "((k / 16u + 2u) >> params.group_shift)"),
+        ("scales of the first column", "inside * ((params.k / 16u) >> params.group_shift)", "0u"),
+        ("the other scale of the word", "(i % 2u * 16u)", "((i + 1u) % 2u * 16u)"),
+        ("rows beyond the pass read", "if row >= params.rows {", "if false {"),
+        ("rows beyond the pass written", "r < params.rows && c < params.n", "c < params.n"),
+        ("columns not checked", "r < params.rows && c < params.n", "r < params.rows"),
+        ("the power of another row", "* powers[r]", "* powers[0]"),
+        ("no bias", "(params.flags & HAS_BIAS) != 0u", "false"),
+        ("tiles of the first columns", "/ tiles * TILE_N", "* 0u"),
+        ("the second row of pieces twice", "sum_11 = add_product(left_1, right_1, sum_11);", "sum_11 = add_product(left_0, right_1, sum_11);"),
+        ("the last steps forgotten", "min((part + 1u) * span, params.k)", "(part + 1u) * span - TILE_K"),
+        ("parts of x change places", "x_vector % PARTS * TILE_M", "(x_vector + 1u) % PARTS * 0u"))),
+    Mutant("linear_q4_matrix", "no rest of x", "rest_0, right_0, sum_00", "left_0, right_0, sum_00"),
+    Mutant("linear_q4_matrix", "no rest of the weights", "scaled(codes_of(w.x), difference(w.y, w.y & 0xfff0u))", "vec4u()"),
+    Mutant("linear_q4_matrix", "the rest of a scale is rounded", "w.y & 0xfff0u, w.y, PARTS == 1u", "w.y & 0xff00u, w.y, PARTS == 1u"),
+    Mutant("linear_q4_matrix", "every part is the first", "part * span; k < end", "0u; k < end"),
+    Mutant("linear_q4_matrix_f16", "the third piece of columns for the fourth", "w_at_i + 8u * (more + 16u)", "w_at_i + 8u * (more + 0u)"),
+    Mutant("linear_q4_matrix_f16", "the last rows of weights forgotten", "= w_first(w_3)", "= w_first(w_2)"),
+    *(Mutant(kernel, *fault) for kernel in ("to_halves", "to_halves_f16") for fault in (
+        ("a sign counts as size", "& vec4u(0x7fffffffu)", "& vec4u(0xffffffffu)"),
+        ("infinity is a number", "largest[0] < 0x7f800000u", "true"),
+        ("a NaN is a number", "select(0x7fc00000u,", "select(0x3f800000u,"),
+        ("zeros overflow", "clamp(largest[0] >> 23u, 64u, 254u)", "(largest[0] >> 23u)"),
+        ("largest of the first eights", "most = max(most, max(", "most = max(0u, max("),
+        ("columns in their order", "vec2f(a.y, b.y)", "vec2f(b.y, a.y)"),
+        ("eights beyond the threads forgotten", "i < params.eights; i += THREADS", "i < THREADS; i += THREADS"),
+        ("the first row for all", "row * params.eights", "0u"),
+        ("rows not checked", "if row >= params.rows {", "if false {"))),
+    Mutant("to_halves", "no rest", "packed(a - high(a), b - high(b))", "vec4u()"),
+    Mutant("to_halves", "the upper part keeps too much", "0xffffe000u", "0xfffff000u"),
+)
+
 MUTANTS: Final = (
+    *MATRIX,
     Mutant("embedding_f32", "no scale", "* params.scale", "* 1.0"),
     Mutant("embedding_f32", "last id refused", "row < params.count", "row + 1u < params.count"),
     Mutant("embedding_f32", "id not checked", "row < params.count", "true"),

@@ -11,6 +11,7 @@ import cases_fused
 import cases_index
 import cases_linear
 import cases_linear_dp4a
+import cases_linear_matrix
 import cases_linear_routes
 import cases_norm
 import cases_round
@@ -42,7 +43,7 @@ from gemma4web.kernels.render import minify
 from gemma4web.oracle import ops
 
 CASE_MODULES = (cases_attention, cases_attention_ways, cases_fused, cases_index, cases_linear, cases_linear_dp4a,
-                cases_linear_routes, cases_norm, cases_round, cases_staged)
+                cases_linear_matrix, cases_linear_routes, cases_norm, cases_round, cases_staged)
 
 DeviceOf = Callable[[str], GpuDevice]
 

@@ -28,8 +28,8 @@ function withDeadline(promise, deadlineMs, what) {
 }
 
 /**
- * Asks for a device with the default limits: what runs here runs on every WebGPU device. Storage buffers alone may be more,
- * for kernels whose header says so; the build counts those of all others. `large`: with the adapter's own limits for
+ * Asks for a device with the default limits: what runs here runs on every WebGPU device. Storage buffers and workgroup memory
+ * may be more, for kernels whose header says so; the build counts those of all others. `large`: with the adapter's own limits for
  * buffers, which the weights of a real model need.
  */
 async function open(large) {
@@ -38,8 +38,9 @@ async function open(large) {
   if (!adapter) throw new Error('no WebGPU adapter');
   const wanted = ["subgroups", "shader-f16"].filter((name) => adapter.features.has(name));
   const maxStorageBuffersPerShaderStage = Math.min(10, adapter.limits.maxStorageBuffersPerShaderStage);
+  const maxComputeWorkgroupStorageSize = Math.min(36864, adapter.limits.maxComputeWorkgroupStorageSize);
   const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
-  const requiredLimits = { maxStorageBuffersPerShaderStage, ...(large ? { maxBufferSize, maxStorageBufferBindingSize } : {}) };
+  const requiredLimits = { maxStorageBuffersPerShaderStage, maxComputeWorkgroupStorageSize, ...(large ? { maxBufferSize, maxStorageBufferBindingSize } : {}) };
   device = await adapter.requestDevice({ requiredFeatures: wanted, requiredLimits });
   device.addEventListener('uncapturederror', (event) => uncaptured.push(event.error.message));
   device.lost.then((info) => uncaptured.push(`device lost: ${info.reason} ${info.message}`));

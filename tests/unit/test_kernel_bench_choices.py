@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -19,14 +20,24 @@ def number(file: str, name: str) -> int:
 
 
 @pytest.mark.parametrize(("file", "name", "mine"), [
-    ("linear_routes.cc", "kBlockK", choices._BLOCK_K), ("linear_routes.cc", "kTileColumns", choices._TILE_COLUMNS),
-    ("linear_routes.cc", "kEnoughGroups", choices._ENOUGH_GROUPS), ("linear_routes.cc", "kMostSplits", choices._MOST_SPLITS),
+    ("linear_routes.cc", "kMostSplits", choices._MOST_SPLITS),
     ("linear_routes.cc", "kDp4aColumns", choices.DP4A_COLUMNS), ("linear_routes.cc", "kDp4aLanes", choices.DP4A_LANES),
     ("attention_routes.cc attention_routes.h", "kChunk", choices._CHUNK),
     ("attention_routes.cc attention_routes.h", "kMaxSplits", choices._MOST_ATTENTION_SPLITS),
 ])
 def test_numbers_are_the_runtimes(file: str, name: str, mine: int) -> None:
     assert number(file, name) == mine
+
+
+@pytest.mark.parametrize(("name", "mine"), [
+    ("kTiled", choices.TILED), ("kSteel", choices.STEEL), ("kMatrix", choices.MATRIX), ("kMatrixF16", choices.MATRIX_F16)])
+def test_tiles_are_the_runtimes(name: str, mine: choices.Tile) -> None:
+    text = (OPS / "linear_routes.cc").read_text()
+    struct = re.search(r"struct Tile \{(.*?)\};", text, re.DOTALL)
+    given = re.search(rf"constexpr Tile {name} = \{{(.*?)\}};", text)
+    assert struct and given
+    values = dict(re.findall(r"(\w+) = (\d+);", struct.group(1))) | dict(re.findall(r"\.(\w+) = (\d+)", given.group(1)))
+    assert {key: int(value) for key, value in values.items()} == dataclasses.asdict(mine)
 
 
 def test_lanes_are_the_runtimes() -> None:

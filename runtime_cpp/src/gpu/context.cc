@@ -24,16 +24,24 @@ constexpr uint32_t kWantedStorageBuffers = 10;  // of the largest fused kernels
 constexpr uint32_t kWorkgroupSizeXY = 256;
 constexpr uint32_t kWorkgroupSizeZ = 64;
 constexpr uint32_t kWorkgroupInvocations = 256;
-constexpr uint32_t kWorkgroupStorageBytes = 16384;
+constexpr uint32_t kWorkgroupStorageBytes = 36864;  // of the largest tiles
+// Of a later webgpu.h than those of some providers. None of them takes a number that it does not know for a feature.
+constexpr auto kBufferView = static_cast<WGPUWGSLLanguageFeatureName>(12);
+#ifdef WEBGPU_SUBGROUP_MATRIX_FEATURE  // by a provider that can ask for it
+constexpr auto kSubgroupMatrix = static_cast<WGPUFeatureName>(WEBGPU_SUBGROUP_MATRIX_FEATURE);
+#endif
 
 struct NamedFeature {
   WGPUFeatureName feature;
   const char* name;
 };
-// Asked for where the adapter has them: routes use the first two, profiles the third.
+// Asked for where the adapter has them: routes use them all but the timestamps of profiles.
 constexpr NamedFeature kWantedFeatures[] = {
     {WGPUFeatureName_ShaderF16, "shader-f16"},
     {WGPUFeatureName_Subgroups, "subgroups"},
+#ifdef WEBGPU_SUBGROUP_MATRIX_FEATURE
+    {kSubgroupMatrix, "chromium-experimental-subgroup-matrix"},
+#endif
 #if GEMMA4_PROFILE
     {WGPUFeatureName_TimestampQuery, "timestamp-query"},
 #endif
@@ -71,7 +79,7 @@ WGPULimits WantedLimits(const WGPULimits& adapter) {
 
 bool Contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-AdapterInfo ReadInfo(WGPUAdapter adapter, uint32_t* subgroup_lanes) {
+AdapterInfo ReadInfo(WGPUAdapter adapter, uint32_t* subgroup_lanes, uint32_t* widest_subgroup) {
   AdapterInfo info;
   WGPUAdapterInfo wgpu = {};
   if (wgpuAdapterGetInfo(adapter, &wgpu) != WGPUStatus_Success) return info;
@@ -84,6 +92,7 @@ AdapterInfo ReadInfo(WGPUAdapter adapter, uint32_t* subgroup_lanes) {
                   Contains(info.description, "SwiftShader") || Contains(info.description, "llvmpipe");
   // No adapter's subgroups have fewer than four lanes; one that does not say how many is taken to have none.
   *subgroup_lanes = wgpu.subgroupMinSize >= 4 ? wgpu.subgroupMinSize : 1;
+  *widest_subgroup = wgpu.subgroupMaxSize;
   wgpuAdapterInfoFreeMembers(wgpu);
   return info;
 }
@@ -168,7 +177,7 @@ void Context::RequestDevice(StatusCallback done) {
     return done(LimitExceeded(Text("the WebGPU adapter allows ", adapter_limits.maxStorageBuffersPerShaderStage,
                                    " storage buffers a shader stage, ", kNeededStorageBuffers, " are needed")));
   }
-  adapter_info_ = ReadInfo(wgpu_adapter_.get(), &subgroup_lanes_);
+  adapter_info_ = ReadInfo(wgpu_adapter_.get(), &subgroup_lanes_, &widest_subgroup_);
   const WGPULimits wanted = WantedLimits(adapter_limits);
 
   WGPUDeviceDescriptor descriptor = {};
@@ -231,6 +240,10 @@ Status Context::AdoptDevice(WGPUDevice device) {
       wgpuInstanceHasWGSLLanguageFeature(instance_.get(), WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct);
   limits_.shader_f16 = wgpuDeviceHasFeature(device, WGPUFeatureName_ShaderF16);
   if (wgpuDeviceHasFeature(device, WGPUFeatureName_Subgroups)) limits_.subgroup_lanes = subgroup_lanes_;
+  limits_.buffer_view = wgpuInstanceHasWGSLLanguageFeature(instance_.get(), kBufferView);
+#ifdef WEBGPU_SUBGROUP_MATRIX_FEATURE
+  limits_.matrix_unit = wgpuDeviceHasFeature(device, kSubgroupMatrix) && subgroup_lanes_ == 32 && widest_subgroup_ == 32;
+#endif
 #if GEMMA4_PROFILE
   timestamps_ = wgpuDeviceHasFeature(device, WGPUFeatureName_TimestampQuery);
   if (timestamps_) queries_ = std::make_unique<QueryPool>(*this);

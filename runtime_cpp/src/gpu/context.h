@@ -43,7 +43,9 @@ struct Limits {
   uint32_t storage_offset_alignment = 256;
   uint32_t subgroup_lanes = 1;  // the fewest that a subgroup of this adapter has; 1: it has no subgroups
   bool shader_f16 = false;
-  bool packed_dot = false;  // WGSL has packed_4x8_integer_dot_product
+  bool packed_dot = false;   // WGSL has packed_4x8_integer_dot_product
+  bool buffer_view = false;  // WGSL has buffer_view
+  bool matrix_unit = false;  // chromium-experimental-subgroup-matrix, and every subgroup has 32 lanes
 };
 
 struct AdapterInfo {
@@ -114,7 +116,8 @@ class Context {
   Handle<WGPUQueue, &wgpuQueueRelease> queue_;
   Limits limits_;
   AdapterInfo adapter_info_;
-  uint32_t subgroup_lanes_ = 1;  // of the adapter
+  uint32_t subgroup_lanes_ = 1;  // of the adapter, the fewest
+  uint32_t widest_subgroup_ = 1;
   bool timestamps_ = false;
 #if GEMMA4_PROFILE
   std::unique_ptr<QueryPool> queries_;

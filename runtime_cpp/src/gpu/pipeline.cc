@@ -53,6 +53,13 @@ Status CheckKernel(const Kernel& kernel, const Limits& limits) {
     return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs packed_4x8_integer_dot_product, which this ",
                                            "browser's WGSL does not have"));
   }
+  if ((kernel.features & kernels::kNeedsBufferView) != 0 && !limits.buffer_view) {
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs buffer_view, which this browser's WGSL does not have"));
+  }
+  if ((kernel.features & kernels::kNeedsMatrixUnit) != 0 && !limits.matrix_unit) {
+    return Status(Code::kUnsupported, Text("kernel ", kernel.name, " needs chromium-experimental-subgroup-matrix and subgroups of ",
+                                           "32 lanes, which the device does not have"));
+  }
   uint32_t storage = 0;
   for (uint32_t i = 0; i < kernel.binding_count; ++i) storage += kernel.bindings[i] != BindingKind::kUniform ? 1 : 0;
   const uint64_t invocations = uint64_t{kernel.workgroup[0]} * kernel.workgroup[1] * kernel.workgroup[2];

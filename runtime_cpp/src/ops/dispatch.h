@@ -34,7 +34,7 @@ struct BindingRef {
 constexpr uint32_t kMaxParamsBytes = 48;
 
 // Scratch buffers that all ops share. Their contents do not outlast the op.
-constexpr uint32_t kScratchBuffers = 2;
+constexpr uint32_t kScratchBuffers = 3;
 using ScratchBytes = std::array<uint64_t, kScratchBuffers>;
 
 struct DispatchSpec {

@@ -1,6 +1,8 @@
 #include "ops/linear_routes.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 namespace gemma4::ops {
 namespace {
@@ -9,8 +11,6 @@ using Shape = LinearShape;
 
 constexpr uint32_t kGroup = 32;       // of the program's 4-bit weights
 constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
-constexpr uint32_t kTileColumns = 64;
-constexpr uint32_t kBlockK = 32;      // columns of x in one step of a tile
 
 std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
   return {site.In(0), site.In(1), site.InScales(1), BindingRef{}, out};
@@ -86,88 +86,133 @@ void RecordDp4aM3Subgroup(const Site& site, const PassRows& pass, const gpu::Lim
   RecordDp4a<kernels::LinearQ4Dp4aM3SubgroupParams>(kernels::kLinearQ4Dp4aM3Subgroup, site, pass, limits, out);
 }
 
-uint64_t TilesOf(const Shape& shape, uint32_t tile_rows) {
-  return (uint64_t{shape.rows} + tile_rows - 1) / tile_rows * ((uint64_t{shape.n} + kTileColumns - 1) / kTileColumns);
+// What a workgroup of a blocked product makes, and the columns of x that it takes in one step.
+struct Tile {
+  uint32_t rows = 0;
+  uint32_t columns = 64;
+  uint32_t block_k = 32;
+  // Workgroups that fill a GPU: about so many run at once (measured on an NVIDIA H200).
+  uint64_t enough_groups = 400;
+};
+// Small tiles waste less on few rows, large ones read the weights less often.
+constexpr Tile kTiled = {.rows = 32};
+constexpr Tile kSteel = {.rows = 64};
+constexpr Tile kMatrix = {.rows = 64, .enough_groups = 200};
+constexpr Tile kMatrixF16 = {.rows = 128, .columns = 128, .block_k = 64, .enough_groups = 200};
+
+uint64_t TilesOf(const Shape& shape, const Tile& tile) {
+  return (uint64_t{shape.rows} + tile.rows - 1) / tile.rows * ((uint64_t{shape.n} + tile.columns - 1) / tile.columns);
 }
 
-// Parts of k: a power of two, so that about 400 workgroups run at once where there are fewer tiles (measured on an NVIDIA
-// H200), and none is shorter than four steps. Depends on the shape alone.
-constexpr uint64_t kEnoughGroups = 400;
+// Parts of k: a power of two, so that there are enough workgroups where there are few tiles, and none is shorter than four
+// steps. Depends on the shape alone.
 constexpr uint32_t kMostSplits = 8;
 
-uint32_t SplitsOf(const Shape& shape, uint32_t tile_rows) {
-  const uint64_t tiles = TilesOf(shape, tile_rows);
+uint32_t SplitsOf(const Shape& shape, const Tile& tile) {
+  const uint64_t tiles = TilesOf(shape, tile);
   uint32_t splits = 1;
-  while (splits < kMostSplits && tiles * splits * 2 <= kEnoughGroups && shape.k / kBlockK / (splits * 2) >= 4) splits *= 2;
+  while (splits < kMostSplits && tiles * splits * 2 <= tile.enough_groups && shape.k / tile.block_k / (splits * 2) >= 4) splits *= 2;
   return splits;
 }
 
 // What the parts of any number of rows take at most, so that it is the same for all of a route's row counts: fewer rows
-// may run in more parts. There are at most kEnoughGroups tiles where there is more than one part.
-uint64_t PartsBytes(const Shape& shape, uint32_t tile_rows) {
-  return uint64_t{4} * std::min(kEnoughGroups * tile_rows * kTileColumns, kMostSplits * shape.max_rows * shape.n);
+// may run in more parts. There are at most enough_groups tiles where there is more than one part.
+uint64_t PartsBytes(const Shape& shape, const Tile& tile) {
+  return uint64_t{4} * std::min(tile.enough_groups * tile.rows * tile.columns, kMostSplits * shape.max_rows * shape.n);
 }
 
-template <uint32_t kTileRows>
-bool FitsTiles(const Shape& shape, const gpu::Limits& limits) {
-  return PartsBytes(shape, kTileRows) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+bool FitsTiles(const Shape& shape, const Tile& tile, const gpu::Limits& limits) {
+  return PartsBytes(shape, tile) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
 }
 
+// The tiles of `x`, which the route's earlier dispatches may have made, and what adds their parts.
 template <typename Params>
-void RecordTiles(const kernels::Kernel& kernel, uint32_t tile_rows, const Site& site, const PassRows& pass,
-                 std::vector<DispatchSpec>& out) {
+void RecordTiles(const kernels::Kernel& kernel, const Tile& tile, const Site& site, const PassRows& pass,
+                 std::vector<BindingRef> x, std::vector<DispatchSpec>& out) {
+  const size_t first = out.size();
   const Shape shape = ShapeOf(site, pass);
   Params params;
   params.k = shape.k;
   params.n = shape.n;
   params.group_shift = kGroupShift;
   params.rows = shape.rows;
-  params.splits = SplitsOf(shape, tile_rows);
+  params.splits = SplitsOf(shape, tile);
   const BindingRef parts{BindingRef::Kind::kScratch, 0};
   const bool whole = params.splits == 1;
-  out.push_back(MakeDispatch(kernel, Bindings(site, whole ? site.Out(0) : parts), params,
-                             TilesOf(shape, tile_rows) * params.splits));
-  out.back().scratch[0] = PartsBytes(shape, tile_rows);
-  if (whole) return;
-  const uint64_t count = uint64_t{shape.rows} * shape.n;
-  const kernels::SumPartsParams sum{.count = static_cast<uint32_t>(count), .n = shape.n, .splits = params.splits};
-  out.push_back(MakeDispatch(kernels::kSumParts, {parts, BindingRef{}, site.Out(0)}, sum,
-                             ElementGroups(kernels::kSumParts, count)));
-  out.back().scratch[0] = PartsBytes(shape, tile_rows);
+  std::vector<BindingRef> bindings = std::move(x);
+  bindings.insert(bindings.end(), {site.In(1), site.InScales(1), BindingRef{}, whole ? site.Out(0) : parts});
+  out.push_back(MakeDispatch(kernel, bindings, params, TilesOf(shape, tile) * params.splits));
+  if (!whole) {
+    const uint64_t count = uint64_t{shape.rows} * shape.n;
+    const kernels::SumPartsParams sum{.count = static_cast<uint32_t>(count), .n = shape.n, .splits = params.splits};
+    out.push_back(MakeDispatch(kernels::kSumParts, {parts, BindingRef{}, site.Out(0)}, sum,
+                               ElementGroups(kernels::kSumParts, count)));
+  }
+  for (DispatchSpec& dispatch : std::span(out).subspan(first)) dispatch.scratch[0] = PartsBytes(shape, tile);
 }
-
-// Small tiles waste less on few rows, large ones read the weights less often.
-constexpr uint32_t kTiledRows = 32;
-constexpr uint32_t kSteelRows = 64;
 
 bool AcceptsTiled(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > 1 && FitsTiles<kTiledRows>(shape, limits);
+  return shape.rows > 1 && FitsTiles(shape, kTiled, limits);
 }
 bool AcceptsSteel(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > kTiledRows && FitsTiles<kSteelRows>(shape, limits);
+  return shape.rows > kTiled.rows && FitsTiles(shape, kSteel, limits);
 }
 bool AcceptsBk64(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
   const bool live = shape.rows == 128 || shape.rows == 508 || shape.rows == 512;
-  return live && IsBk64Shape(shape.k, shape.n, kGroup) && FitsTiles<kSteelRows>(shape, limits);
+  return live && IsBk64Shape(shape.k, shape.n, kGroup) && FitsTiles(shape, kSteel, limits);
 }
 
 void RecordTiled(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
-  RecordTiles<kernels::LinearQ4TiledParams>(kernels::kLinearQ4Tiled, kTiledRows, site, pass, out);
+  RecordTiles<kernels::LinearQ4TiledParams>(kernels::kLinearQ4Tiled, kTiled, site, pass, {site.In(0)}, out);
 }
 void RecordSteel(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
-  RecordTiles<kernels::LinearQ4SteelParams>(kernels::kLinearQ4Steel, kSteelRows, site, pass, out);
+  RecordTiles<kernels::LinearQ4SteelParams>(kernels::kLinearQ4Steel, kSteel, site, pass, {site.In(0)}, out);
 }
 void RecordSteelF16(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
-  RecordTiles<kernels::LinearQ4SteelF16Params>(kernels::kLinearQ4SteelF16, kSteelRows, site, pass, out);
+  RecordTiles<kernels::LinearQ4SteelF16Params>(kernels::kLinearQ4SteelF16, kSteel, site, pass, {site.In(0)}, out);
 }
 void RecordSteelPacked(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
-  RecordTiles<kernels::LinearQ4SteelPackedParams>(kernels::kLinearQ4SteelPacked, kSteelRows, site, pass, out);
+  RecordTiles<kernels::LinearQ4SteelPackedParams>(kernels::kLinearQ4SteelPacked, kSteel, site, pass, {site.In(0)}, out);
 }
 void RecordBk64(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
-  RecordTiles<kernels::LinearQ4Bk64Params>(kernels::kLinearQ4Bk64, kSteelRows, site, pass, out);
+  RecordTiles<kernels::LinearQ4Bk64Params>(kernels::kLinearQ4Bk64, kSteel, site, pass, {site.In(0)}, out);
+}
+
+// Bytes of x as halves, for any number of rows.
+uint64_t HalvesBytes(const Shape& shape, uint32_t parts) { return 2 * parts * shape.max_rows * shape.k; }
+
+template <const Tile& kTile, uint32_t kParts>
+bool AcceptsMatrix(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  const Shape shape = ShapeOf(site, pass);
+  return shape.rows > kTiled.rows && shape.k % kTile.block_k == 0 && FitsTiles(shape, kTile, limits) &&
+         HalvesBytes(shape, kParts) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+}
+
+template <typename MadeParams, typename Params>
+void RecordMatrix(const kernels::Kernel& made, const kernels::Kernel& kernel, const Tile& tile, uint32_t parts,
+                  const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out) {
+  const size_t first = out.size();
+  const Shape shape = ShapeOf(site, pass);
+  const BindingRef halves{BindingRef::Kind::kScratch, 1}, powers{BindingRef::Kind::kScratch, 2};
+  out.push_back(MakeDispatch(made, {site.In(0), halves, powers}, MadeParams{.rows = shape.rows, .eights = shape.k / 8},
+                             shape.rows));
+  RecordTiles<Params>(kernel, tile, site, pass, {halves, powers}, out);
+  for (DispatchSpec& dispatch : std::span(out).subspan(first)) {
+    dispatch.scratch[1] = HalvesBytes(shape, parts);
+    dispatch.scratch[2] = 4 * shape.max_rows;
+  }
+}
+
+void RecordMatrixF32(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordMatrix<kernels::ToHalvesParams, kernels::LinearQ4MatrixParams>(kernels::kToHalves, kernels::kLinearQ4Matrix, kMatrix,
+                                                                       2, site, pass, out);
+}
+void RecordMatrixF16(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
+  RecordMatrix<kernels::ToHalvesF16Params, kernels::LinearQ4MatrixF16Params>(
+      kernels::kToHalvesF16, kernels::kLinearQ4MatrixF16, kMatrixF16, 1, site, pass, out);
 }
 
 constexpr const kernels::Kernel* kM1[] = {&kernels::kLinearQ4M1};
@@ -178,10 +223,13 @@ constexpr const kernels::Kernel* kDp4a[] = {&kernels::kLinearQ4Dp4a, &kernels::k
 constexpr const kernels::Kernel* kDp4aSubgroup[] = {&kernels::kLinearQ4Dp4aSubgroup, &kernels::kToDigits};
 constexpr const kernels::Kernel* kDp4aM3[] = {&kernels::kLinearQ4Dp4aM3, &kernels::kToDigits};
 constexpr const kernels::Kernel* kDp4aM3Subgroup[] = {&kernels::kLinearQ4Dp4aM3Subgroup, &kernels::kToDigits};
-constexpr const kernels::Kernel* kTiled[] = {&kernels::kLinearQ4Tiled, &kernels::kSumParts};
-constexpr const kernels::Kernel* kSteel[] = {&kernels::kLinearQ4Steel, &kernels::kSumParts};
+constexpr const kernels::Kernel* kTiledKernels[] = {&kernels::kLinearQ4Tiled, &kernels::kSumParts};
+constexpr const kernels::Kernel* kSteelKernels[] = {&kernels::kLinearQ4Steel, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteelPacked[] = {&kernels::kLinearQ4SteelPacked, &kernels::kSumParts};
+constexpr const kernels::Kernel* kMatrixKernels[] = {&kernels::kLinearQ4Matrix, &kernels::kToHalves, &kernels::kSumParts};
+constexpr const kernels::Kernel* kMatrixF16Kernels[] = {&kernels::kLinearQ4MatrixF16, &kernels::kToHalvesF16,
+                                                        &kernels::kSumParts};
 constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
 
 }  // namespace
@@ -216,11 +264,13 @@ constexpr Route kLinearRoutes[] = {
     {"linear_q4_m1", kRouteLinearM1, kM1, &AcceptsRows<1>, &RecordM1},
     {"linear_q4_m3_subgroup", kRouteLinearM3Subgroup, kM3Subgroup, &AcceptsRows<3>, &RecordM3Subgroup},
     {"linear_q4_m3", kRouteLinearM3, kM3, &AcceptsRows<3>, &RecordM3},
+    {"linear_q4_matrix_f16", kRouteLinearMatrixF16, kMatrixF16Kernels, &AcceptsMatrix<kMatrixF16, 1>, &RecordMatrixF16},
+    {"linear_q4_matrix", kRouteLinearMatrix, kMatrixKernels, &AcceptsMatrix<kMatrix, 2>, &RecordMatrixF32},
     {"linear_q4_bk64", kRouteLinearBk64, kBk64, &AcceptsBk64, &RecordBk64},
     {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteel, &RecordSteelF16},
     {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteel, &RecordSteelPacked},
-    {"linear_q4_steel", kRouteLinearSteel, kSteel, &AcceptsSteel, &RecordSteel},
-    {"linear_q4_tiled", kRouteLinearTiled, kTiled, &AcceptsTiled, &RecordTiled},
+    {"linear_q4_steel", kRouteLinearSteel, kSteelKernels, &AcceptsSteel, &RecordSteel},
+    {"linear_q4_tiled", kRouteLinearTiled, kTiledKernels, &AcceptsTiled, &RecordTiled},
 };
 
 namespace {

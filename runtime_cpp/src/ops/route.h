@@ -36,6 +36,8 @@ enum RouteBit : uint32_t {
   kRouteAttentionMaterialised = 1u << 18,
   kRouteNormWide = 1u << 19,
   kRouteLinearSteelPacked = 1u << 20,
+  kRouteLinearMatrix = 1u << 21,
+  kRouteLinearMatrixF16 = 1u << 22,
   kRouteFuseNormPair = 1u << 24,
   kRouteFuseGatedLinear = 1u << 25,
   kRouteFuseThreeLinears = 1u << 26,
@@ -59,8 +61,8 @@ inline constexpr uint32_t kAllRoutes = UINT32_MAX;
 inline constexpr uint32_t kFusions =
     kRouteFuseNormPair | kRouteFuseGatedLinear | kRouteFuseThreeLinears | kRouteFuseTwoLinears | kRouteFuseCachePair;
 // Activations are rounded to f16, and all scores of a prefill kept in memory, only where somebody asks for it.
-inline constexpr uint32_t kDefaultRoutes =
-    ~uint32_t{kRouteLinearSteelF16 | kRouteLinearSteelPacked | kRouteLinearBk64 | kRouteAttentionMaterialised};
+inline constexpr uint32_t kDefaultRoutes = ~uint32_t{kRouteLinearSteelF16 | kRouteLinearSteelPacked | kRouteLinearBk64 |
+                                                     kRouteLinearMatrixF16 | kRouteAttentionMaterialised};
 // Four products an instruction: where the hardware has none, the browser makes each of them out of about twenty.
 inline constexpr uint32_t kDotRoutes =
     kRouteLinearDp4a | kRouteLinearDp4aSubgroup | kRouteLinearDp4aM3 | kRouteLinearDp4aM3Subgroup;
@@ -69,10 +71,15 @@ inline constexpr uint32_t kDotRoutes =
 // context ten times.
 inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
 
+// Products of 16 by 16 by 16 halves by subgroups of 32, which WebGPU's feature does not promise: every GPU of NVIDIA's that has
+// a matrix unit has them, and keeps halves below the smallest normal one, which the exact form needs.
+inline constexpr uint32_t kMatrixRoutes = kRouteLinearMatrix | kRouteLinearMatrixF16;
+
 // The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
 inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {
   if (adapter.software) return kSoftwareRoutes;
-  return adapter.vendor == "apple" ? kDefaultRoutes & ~kDotRoutes : kDefaultRoutes;
+  if (adapter.vendor == "nvidia") return kDefaultRoutes;
+  return kDefaultRoutes & ~(kMatrixRoutes | (adapter.vendor == "apple" ? kDotRoutes : 0u));
 }
 
 }  // namespace gemma4::ops

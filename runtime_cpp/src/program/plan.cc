@@ -1,5 +1,7 @@
 #include "program/plan.h"
 
+#include <numeric>
+
 #include "base/text.h"
 
 namespace gemma4::program {
@@ -23,7 +25,7 @@ std::string Plan::ToJson() const {
   json.Key("weight_bytes").Number(memory.weight_bytes);
   json.Key("cache_bytes").Number(memory.cache_bytes);
   json.Key("activation_bytes").Number(memory.shared_bytes + memory.owned_bytes);
-  json.Key("scratch_bytes").Number(memory.scratch_bytes[0] + memory.scratch_bytes[1]);
+  json.Key("scratch_bytes").Number(std::accumulate(memory.scratch_bytes.begin(), memory.scratch_bytes.end(), uint64_t{0}));
   json.Key("activation_buffers").Number(static_cast<uint64_t>(memory.slot_bytes.size()));
   json.Key("total_bytes").Number(memory.total_bytes);
   json.Key("largest_binding").BeginObject();

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-_BLOCK_K = 32
-_TILE_COLUMNS = 64
-_ENOUGH_GROUPS = 400
+from dataclasses import dataclass
+
 _MOST_SPLITS = 8
 _CHUNK = 16
 _MOST_ATTENTION_SPLITS = 128
@@ -24,10 +23,24 @@ DP4A_COLUMNS = 32768
 DP4A_LANES = 8
 
 
-def splits_of(*, rows: int, k: int, n: int, tile_rows: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a workgroup of a blocked product makes, and the columns of x that it takes in one step (Tile in linear_routes.cc)."""
+
+    rows: int
+    columns: int = 64
+    block_k: int = 32
+    enough_groups: int = 400
+
+
+TILED, STEEL = Tile(32), Tile(64)
+MATRIX, MATRIX_F16 = Tile(64, enough_groups=200), Tile(128, 128, 64, 200)
+
+
+def splits_of(*, rows: int, k: int, n: int, tile: Tile) -> int:
     """Parts of k of the tiled kernels (SplitsOf in linear_routes.cc)."""
-    tiles, splits = -(-rows // tile_rows) * -(-n // _TILE_COLUMNS), 1
-    while splits < _MOST_SPLITS and tiles * splits * 2 <= _ENOUGH_GROUPS and k // _BLOCK_K // (splits * 2) >= 4:
+    tiles, splits = -(-rows // tile.rows) * -(-n // tile.columns), 1
+    while splits < _MOST_SPLITS and tiles * splits * 2 <= tile.enough_groups and k // tile.block_k // (splits * 2) >= 4:
         splits *= 2
     return splits
 

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from gemma4web.kernel_bench.cases import EPSILON
-from gemma4web.kernel_bench.choices import DP4A_COLUMNS, DP4A_LANES, attention_splits, lanes_of, splits_of
+from gemma4web.kernel_bench.choices import (
+    DP4A_COLUMNS,
+    DP4A_LANES,
+    MATRIX,
+    MATRIX_F16,
+    STEEL,
+    TILED,
+    Tile,
+    attention_splits,
+    lanes_of,
+    splits_of,
+)
 from gemma4web.kernel_bench.dispatches import Dispatch, Scratch
 from gemma4web.kernel_bench.rows import Operation, Row
 from gemma4web.kernels import Kernel
@@ -101,20 +112,30 @@ def _dp4a(kernel: str, rows: int, *, subgroups: bool) -> Plan:
     return plan
 
 
-def _tiles(kernel: str, *, tile_rows: int, least_rows: int) -> Plan:
-    """linear_q4_tiled and its larger forms, with the runtime's choice of parts."""
+def _tiles(kernel: str, tile: Tile, *, least_rows: int = 33, halves: tuple[str, int] | None = None) -> Plan:
+    """linear_q4_tiled and its larger forms, with the runtime's choice of parts.
+
+    ``halves``: what makes halves of x first, and how many parts each number has.
+    """
     def plan(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
         s = row.sizes
         if row.operation is not Operation.LINEAR or s["m"] < least_rows or s["k"] % 64:
             return None
-        splits = splits_of(rows=s["m"], k=s["k"], n=s["n"], tile_rows=tile_rows)
+        before: list[Dispatch] = []
+        made: dict[str, Scratch] = {}
+        if halves is not None:
+            maker, parts = halves
+            made = {"halves": Scratch(name=f"{maker} halves", size_bytes=2 * parts * s["m"] * s["k"]),
+                    "powers": Scratch(name=f"{maker} powers", size_bytes=4 * s["m"])}
+            before.append(Dispatch(kernel=maker, params={"rows": s["m"], "eights": s["k"] // 8}, bindings=dict(made)))
+        splits = splits_of(rows=s["m"], k=s["k"], n=s["n"], tile=tile)
         params = {"k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "rows": s["m"], "splits": splits}
         if splits == 1:
-            return [Dispatch(kernel=kernel, params=params)]
-        parts, count = Scratch(name=f"{kernel} parts", size_bytes=4 * splits * s["m"] * s["n"]), s["m"] * s["n"]
-        return [Dispatch(kernel=kernel, params=params, bindings={"out": parts}),
+            return [*before, Dispatch(kernel=kernel, params=params, bindings=dict(made))]
+        sums, count = Scratch(name=f"{kernel} parts", size_bytes=4 * splits * s["m"] * s["n"]), s["m"] * s["n"]
+        return [*before, Dispatch(kernel=kernel, params=params, bindings={**made, "out": sums}),
                 Dispatch(kernel="sum_parts", params={"count": count, "n": s["n"], "splits": splits, "flags": 0},
-                         bindings={"parts": parts})]
+                         bindings={"parts": sums})]
     return plan
 
 
@@ -203,14 +224,14 @@ CONTENDERS: Final = (
     Contender(name="to_digits + linear_q4_dp4a_subgroup", plan=_dp4a("linear_q4_dp4a_subgroup", 1, subgroups=True)),
     Contender(name="to_digits + linear_q4_dp4a_m3", plan=_dp4a("linear_q4_dp4a_m3", 3, subgroups=False)),
     Contender(name="to_digits + linear_q4_dp4a_m3_subgroup", plan=_dp4a("linear_q4_dp4a_m3_subgroup", 3, subgroups=True)),
-    Contender(name="linear_q4_tiled", plan=_tiles("linear_q4_tiled", tile_rows=32, least_rows=2)),
-    Contender(name="linear_q4_steel", plan=_tiles("linear_q4_steel", tile_rows=64, least_rows=33)),
-    Contender(name="linear_q4_steel_packed", plan=_tiles("linear_q4_steel_packed", tile_rows=64, least_rows=33),
-              tolerance=F16_TOLERANCE),
-    Contender(name="linear_q4_steel_f16", plan=_tiles("linear_q4_steel_f16", tile_rows=64, least_rows=33), f16=True,
-              tolerance=F16_TOLERANCE),
-    Contender(name="linear_q4_bk64", plan=_tiles("linear_q4_bk64", tile_rows=64, least_rows=128), f16=True,
-              tolerance=F16_TOLERANCE),
+    Contender(name="linear_q4_tiled", plan=_tiles("linear_q4_tiled", TILED, least_rows=2)),
+    Contender(name="linear_q4_steel", plan=_tiles("linear_q4_steel", STEEL)),
+    Contender(name="linear_q4_steel_packed", plan=_tiles("linear_q4_steel_packed", STEEL), tolerance=F16_TOLERANCE),
+    Contender(name="linear_q4_steel_f16", plan=_tiles("linear_q4_steel_f16", STEEL), f16=True, tolerance=F16_TOLERANCE),
+    Contender(name="linear_q4_bk64", plan=_tiles("linear_q4_bk64", STEEL, least_rows=128), f16=True, tolerance=F16_TOLERANCE),
+    Contender(name="to_halves + linear_q4_matrix", plan=_tiles("linear_q4_matrix", MATRIX, halves=("to_halves", 2))),
+    Contender(name="to_halves_f16 + linear_q4_matrix_f16", f16=True, tolerance=F16_TOLERANCE,
+              plan=_tiles("linear_q4_matrix_f16", MATRIX_F16, halves=("to_halves_f16", 1))),
     Contender(name="topk", plan=_topk),
     Contender(name="topk_staged", plan=_topk_staged),
     Contender(name="fill + scatter", plan=_scatter),

@@ -1,0 +1,48 @@
+// What include/matrix_unit.wgsl says, and the builtin functions on pieces, for adapters without the matrix feature: a piece is
+// a place in the workgroup's memory, in halves, and of sums every lane keeps eight. The tests put it in that file's place.
+struct Left { place: u32 }
+struct Right { place: u32 }
+struct Sums { own: array<f32, 8> }
+
+var<workgroup> memory: array<vec4u, MEMORY_BYTES / 16u>;
+// Which of the subgroup's 32; the tests let main set it.
+var<private> own_lane: u32 = 0u;
+
+fn half_at(place: u32, line: u32, k: u32) -> f32 {
+  let at = place + line * 8u * STRIDE + k;
+  return unpack2x16float(memory[at / 8u][at / 2u % 4u])[at % 2u];
+}
+
+fn add_product(left: Left, right: Right, sums: Sums) -> Sums {
+  var total = sums;
+  for (var i = 0u; i < 8u; i++) {
+    let element = 8u * own_lane + i;
+    for (var k = 0u; k < 16u; k++) {
+      total.own[i] += half_at(left.place, element / 16u, k) * half_at(right.place, element % 16u, k);
+    }
+  }
+  return total;
+}
+
+fn put_sums(place: u32, sums: Sums) {
+  for (var i = 0u; i < 2u; i++) {
+    memory[(place + 8u * own_lane) / 4u + i] =
+      bitcast<vec4u>(vec4f(sums.own[4u * i], sums.own[4u * i + 1u], sums.own[4u * i + 2u], sums.own[4u * i + 3u]));
+  }
+}
+
+fn sum_at(place: u32) -> f32 {
+  return bitcast<f32>(memory[place / 4u][place % 4u]);
+}
+
+fn scaled(codes: vec4u, scale: u32) -> vec4u {
+  let d = unpack2x16float(scale).x;
+  return vec4u(
+    pack2x16float((unpack2x16float(codes.x) - 1032.0) * d), pack2x16float((unpack2x16float(codes.y) - 1032.0) * d),
+    pack2x16float((unpack2x16float(codes.z) - 1032.0) * d), pack2x16float((unpack2x16float(codes.w) - 1032.0) * d),
+  );
+}
+
+fn difference(scale: u32, upper: u32) -> u32 {
+  return pack2x16float(vec2f(unpack2x16float(scale).x - unpack2x16float(upper).x, 0.0));
+}
