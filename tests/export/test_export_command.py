@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -28,7 +29,7 @@ from gemma4web.errors import CheckpointError, ProgramError, PublishError
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.files import sha256_file
-from gemma4web.program import ir
+from gemma4web.program import certify, ir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -62,6 +63,30 @@ def test_folder(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.Ca
         "tokenizer": None, "chat_template": None, "query_positions": "constant"}
     assert receipt["architecture"]["target"]["layers"][3] == {
         "type": "sliding_attention", "head_dim": 16, "intermediate": 64, "donor": 1}
+
+
+def test_the_certificate_is_told_in_words(micro_pair: tuple[Path, Path], tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    """X9 to X11, X20, R11: what was proven of each program, the digest of what the proof looked at, and the source receipt;
+    the same before anything is written."""
+    assert _run(micro_pair, tmp_path / "model", "--dry-run") == 0
+    planned = capsys.readouterr().out
+    assert _run(micro_pair, tmp_path / "model") == 0
+    told = capsys.readouterr().out
+    folder = open_folder(tmp_path / "model")
+    ordering = load_weights(folder.program(ir.K2_ROUND), folder.path)["assistant.masked_embedding.token_ordering"]
+    assert isinstance(ordering, np.ndarray)
+    unique = f"assistant.masked_embedding.token_ordering is a permutation, so no index stands twice; its sha256 is " \
+             f"{hashlib.sha256(ordering.tobytes()).hexdigest()}"
+    for shown in (planned, told):
+        lines = shown[shown.index("certificate of text_decoder:"):].splitlines()
+        assert [line.split(":")[0] for line in lines][:5] == [
+            "certificate of text_decoder", "  single compute pass", "certificate of k2_round", "  unique scatters",
+            "  single compute pass"]
+        assert unique in lines[3]
+        for line, method in ((lines[1], ir.TEXT_DECODER), (lines[4], ir.K2_ROUND)):
+            assert line.endswith(certify.graph_sha256(folder.program(method).graph))
+    assert f"source receipt: {sha256_file(tmp_path / 'model/source.json')}" in told
 
 
 def test_source_receipt(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
