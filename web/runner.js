@@ -7,7 +7,7 @@
  *   prompts: RunPrompt[]}} RunRequest
  * @typedef {{prompt_id: string, prompt_tokens: number, tokens: number[], text: string | null, finish: string,
  *   prefill_ms: number, decode_tokens_per_s: number, heap_bytes: number,
- *   counters: import('./protocol.js').Counters, profile: any}} PromptResult
+ *   counters: import('./protocol.js').Counters, passes: {single: boolean, reason: string}, profile: any}} PromptResult
  * @typedef {object} RunResult
  * @property {string} variant
  * @property {string} manifest_sha256
@@ -137,7 +137,7 @@ async function generate(client, context, prompt) {
     prompt_id: id, prompt_tokens: done.promptIds.length, tokens: done.generation.tokens, text: done.text,
     finish: done.generation.finish, prefill_ms: done.generation.prefillMs,
     decode_tokens_per_s: done.generation.tokensPerS, heap_bytes: done.heapBytes, counters: done.generation.counters,
-    profile: done.profile,
+    passes: done.generation.passes, profile: done.profile,
   };
 }
 

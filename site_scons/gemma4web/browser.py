@@ -231,7 +231,7 @@ def _runs(result: PageResult, prompts: PromptList) -> list[Run]:
     return [Run(
         variant=variant.name, prompt_id=prompt.prompt_id, prompt_tokens=prompt.prompt_tokens, tokens=prompt.tokens,
         text=prompt.text, prefill_ms=prompt.prefill_ms, decode_tokens_per_s=prompt.decode_tokens_per_s,
-        heap_bytes=prompt.heap_bytes,
+        heap_bytes=prompt.heap_bytes, passes=prompt.passes,
         mtp=_mtp(prompt.counters) if variant.decoding is Decoding.MTP else None,
         profile=_profile(prompt.profile) if variant.timing is Timing.PROFILE else None,
     ) for prompt in result.prompts]
