@@ -301,6 +301,56 @@ def test_options_out_of_range(micro_pair: tuple[Path, Path], tmp_path: Path, opt
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("name", [" ", "\udcff", "a\nb"])
+def test_name_that_cannot_be_shown(micro_pair: tuple[Path, Path], tmp_path: Path, name: str,
+                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are no UTF-8 reach a program as halves of surrogate pairs, which no receipt takes."""
+    assert _run(micro_pair, tmp_path / "model", "--name", name) == 2
+    assert "is blank or cannot be shown" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("option", ["--target", "--assistant", "--out"])
+def test_blank_path(micro_pair: tuple[Path, Path], tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such a path would be the folder that the command runs in."""
+    with pytest.raises(SystemExit, match="2"):
+        _run(micro_pair, tmp_path / "model", option, " ")
+    assert f"argument {option}: it is blank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("config.json", "config.json is no JSON: it has 4194305 bytes"), ("model.safetensors", "model.safetensors, which is no regular"),
+    ("tokenizer.json", None)])
+def test_device_in_the_place_of_a_file(micro_pair: tuple[Path, Path], tmp_path: Path, name: str, says: str | None,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    """/dev/zero has no end and no size: it is read within bounds, and not called damaged."""
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / name).unlink(missing_ok=True)
+    (pair[0] / name).symlink_to("/dev/zero")
+    assert _run(pair, tmp_path / "model") == (0 if says is None else CheckpointError.exit_code)
+    assert says is None or says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["/dev/zero", "zero.gguf"])
+def test_device_as_a_checkpoint(tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zero.gguf").symlink_to("/dev/zero")
+    assert command_line.main(["export", "--target", str(tmp_path / named), "--out", str(tmp_path / "model")]) == 6
+    errors = capsys.readouterr().err
+    assert "no regular file" in errors and "damaged" not in errors
+
+
+@pytest.mark.parametrize(("name", "text", "says"), [
+    ("config.json", " \n", "config.json is no JSON: it is blank"), ("tokenizer.json", "\n", "tokenizer.json is blank"),
+    ("config.json", '{"a": "\\ud800"}', "half a surrogate pair, which is no character")])
+def test_text_that_says_nothing(micro_pair: tuple[Path, Path], tmp_path: Path, name: str, text: str, says: str,
+                                capsys: pytest.CaptureFixture[str]) -> None:
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / name).write_text(text, encoding="utf-8")
+    assert _run(pair, tmp_path / "model") == CheckpointError.exit_code
+    errors = capsys.readouterr().err
+    assert says in errors and "remedy: fetch" in errors
+
+
 def test_nothing_is_exported_into_a_published_model(micro_pair: tuple[Path, Path], tmp_path: Path,
                                                     capsys: pytest.CaptureFixture[str]) -> None:
     """X14: a model holds exactly what its receipt lists, so a second one inside it would break the first."""

@@ -48,6 +48,13 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
         return action.help if action.default is None else super()._get_help_string(action)
 
 
+def _named(text: str) -> str:
+    """A blank name would be the folder that the command runs in."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is blank, wanted a path")
+    return text
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gemma4web export", formatter_class=_Help,
@@ -59,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
                f"On a hub a checkpoint is {SPELLING}; a branch is looked up once, and its commit told and recorded. "
                "HF_TOKEN holds the token for repositories that need one.",
     )
-    parser.add_argument("--target", required=True, metavar="DIR|GGUF|NAME", help="checkpoint of a Gemma 4 text model")
-    parser.add_argument("--assistant", metavar="DIR|GGUF|NAME", help="checkpoint of its multi-token assistant")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; it must not exist")
+    parser.add_argument("--target", type=_named, required=True, metavar="DIR|GGUF|NAME", help="checkpoint of a Gemma 4 text model")
+    parser.add_argument("--assistant", type=_named, metavar="DIR|GGUF|NAME", help="checkpoint of its multi-token assistant")
+    parser.add_argument("--out", type=lambda text: Path(_named(text)), required=True, metavar="DIR", help="folder to create; it must not exist")
     parser.add_argument("--dry-run", action="store_true",
                         help="tell what would be read and written, and the ops of the programs; write nothing")
     parser.add_argument("--weights", choices=("f32", "q4"),

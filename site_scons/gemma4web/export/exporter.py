@@ -121,6 +121,8 @@ def open_source(path: Path) -> Source:
 
 
 def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptions:
+    if options.name is not None and not (options.name.strip() and options.name.isprintable()):
+        raise UsageError(f"name {options.name!a} is blank or cannot be shown", advice="give --name printable words, or leave it out")
     if options.weights not in ("f32", "q4"):
         raise UsageError(f"weights {options.weights!r}, wanted f32 or q4", advice="name one of the two with --weights")
     context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
@@ -179,7 +181,10 @@ def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
         try:
             size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
         except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
-            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {str(error)!r:.300}") from None
+            text = files["tokenizer.json"].strip()
+            raise CheckpointError(f"{source.path}: its tokenizer.json " + (
+                f"cannot be loaded: {str(error)!r:.300}" if text else "is blank"),
+                advice="fetch this file of the checkpoint again") from None
         if size > vocab:
             raise CheckpointError(f"{source.path}: its tokenizer.json has {size} pieces, the model's vocabulary {vocab}",
                                   advice="check that the tokenizer belongs to this model")
