@@ -19,6 +19,7 @@ const STAGE_AGAIN = 'stage the bundle again and publish every file of it';
  * @property {string} name
  * @property {string} weights `f32` or `q4`
  * @property {number} context capacity in positions
+ * @property {number | null} mostPositions what --context may be at most; null where the receipt does not tell
  * @property {number} prefillRows
  * @property {number} vocab
  * @property {number | null} bosId
@@ -62,6 +63,7 @@ export class Manifest {
       name: string(model.name, 'model.name'),
       weights: string(model.weights, 'model.weights'),
       context: integer(model.context, 'model.context'),
+      mostPositions: mostPositions(model.architecture),
       prefillRows: integer(model.prefill_rows, 'model.prefill_rows'),
       vocab: integer(model.vocab, 'model.vocab'),
       bosId: model.bos_id === null || model.bos_id === undefined ? null : integer(model.bos_id, 'model.bos_id'),
@@ -274,6 +276,16 @@ function identity(value, where) {
   const sha256 = string(entry.sha256, `${where}.sha256`);
   if (!/^[0-9a-f]{64}$/.test(sha256)) throw fault(`has ${JSON.stringify(sha256)} at ${where}.sha256, wanted 64 lower-case hex digits`);
   return { bytes: integer(entry.bytes, `${where}.bytes`), sha256 };
+}
+
+/**
+ * The model's own limit of positions, where its receipt tells its architecture.
+ * @param {import('./strict_json.js').JsonValue | undefined} architecture
+ */
+function mostPositions(architecture) {
+  const target = architecture === undefined ? undefined : object(architecture, 'model.architecture').target;
+  if (target === undefined) return null;
+  return integer(object(target, 'model.architecture.target').max_positions, 'model.architecture.target.max_positions');
 }
 
 /**

@@ -20,6 +20,8 @@ from gemma4web.variants import VARIANTS, Decoding, Timing
 
 SCHEMA: Final = 1
 DRAFTS_PER_ROUND: Final = 2
+MOST_PROMPT_BYTES: Final = 64 << 20
+"""Of a prompt list: a device without an end is not read to it."""
 _PROMPTS_ADVICE: Final = 'a prompt file is a list of {"id": ..., "tokens": [...] or "text": ..., "max_new_tokens": ...}'
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -249,9 +251,12 @@ def _refuse_contradictions(record: Record, name: str) -> None:
 def read_prompts(path: Path) -> PromptList:
     """Reads a PROMPTS file. Raises UsageError with the entry at fault and what is wanted."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MOST_PROMPT_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", advice=_PROMPTS_ADVICE) from None
+    if len(data) > MOST_PROMPT_BYTES:
+        raise UsageError(f"{path} has more than {MOST_PROMPT_BYTES} bytes", advice=_PROMPTS_ADVICE)
     return parse_prompts(data, str(path))
 
 

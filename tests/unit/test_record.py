@@ -129,6 +129,12 @@ def test_prompts_carry_the_hash_of_their_bytes() -> None:
     assert [(p.id, p.tokens, p.text, p.max_new_tokens) for p in found.prompts] == [("a", [1], None, 4), ("b", None, "hi", 1)]
 
 
+def test_prompts_are_not_read_from_a_device_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemma4web.record.MOST_PROMPT_BYTES", 1 << 16)
+    with pytest.raises(UsageError, match="/dev/zero has more than 65536 bytes"):
+        read_prompts(Path("/dev/zero"))
+
+
 @pytest.mark.parametrize(("text", "says"), [
     ('[]', "an empty list"), ('{}', "dict"), ('null', "NoneType"), ('[1]', "entry 1"), ('nonsense', "not JSON"),
     ('[{"tokens": [1], "max_new_tokens": 1}]', "`id`"),
