@@ -28,8 +28,8 @@ from gemma4web.report import template
 from gemma4web.run_command import (
     add_browser_options,
     add_output_options,
-    bundle_prompts,
     bundle_manifest,
+    bundle_prompts,
     check_mtp,
     output_paths,
     told_variants,

@@ -13,7 +13,15 @@ from micro_program import micro_program
 from gemma4web.errors import ProgramError
 from gemma4web.oracle import ops
 from gemma4web.program import codec, ir
-from gemma4web.program.certify import certify, chains, graph_sha256, is_permutation, renewed, single_compute_pass, table_sha256
+from gemma4web.program.certify import (
+    certify,
+    chains,
+    graph_sha256,
+    is_permutation,
+    renewed,
+    single_compute_pass,
+    table_sha256,
+)
 from gemma4web.program.check import check
 from gemma4web.program.ir import ABSENT, Graph, Op, Program, Proof, Property
 

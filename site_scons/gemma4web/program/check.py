@@ -9,7 +9,20 @@ from typing import Final
 
 from gemma4web.errors import ProgramError
 from gemma4web.program import certify, ir
-from gemma4web.program.ir import ABSENT, Dtype, Graph, Op, Phase, Program, Property, QueryPositions, Role, Rows, Storage, Tensor
+from gemma4web.program.ir import (
+    ABSENT,
+    Dtype,
+    Graph,
+    Op,
+    Phase,
+    Program,
+    Property,
+    QueryPositions,
+    Role,
+    Rows,
+    Storage,
+    Tensor,
+)
 from gemma4web.program.shapes import check_op
 
 ASSISTANT_PREFIX: Final = "assistant."
