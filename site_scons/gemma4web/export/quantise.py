@@ -101,7 +101,7 @@ def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uin
         _trained_scales(columns, extremes, np.minimum(-low, high) >= np.abs(extremes) * np.float32(7.5 / 8), scales)
     scales[scales == 0] = 1
     codes = _codes(columns, scales)
-    return (codes[0::2] | codes[1::2] << 4).T, scales
+    return np.bitwise_or(codes[0::2], codes[1::2] << 4).astype(np.uint8, copy=False).T, scales
 
 
 def quantise(
