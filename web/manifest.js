@@ -299,7 +299,11 @@ export function matchShards(manifest, paths, plan) {
   return plan.shards.map(({ file, bytes, sha256 }) => {
     const path = `${manifest.modelFolder}/${file}`;
     const listed = manifest.file(path);
-    if (!paths.includes(path) || listed.bytes !== bytes || listed.sha256 !== sha256) {
+    if (!paths.includes(path)) {
+      throw new Gemma4Error('verify', `${path}: the program has weights in it, the manifest does not list it among the `
+        + 'shards of this program', 'stage the bundle again from one exported model');
+    }
+    if (listed.bytes !== bytes || listed.sha256 !== sha256) {
       throw new Gemma4Error('verify', `${path}: the program wants ${bytes} bytes with sha256 ${sha256}, the manifest lists `
         + `${listed.bytes} bytes with ${listed.sha256}`, 'stage the bundle again from one exported model');
     }
