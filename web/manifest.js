@@ -19,6 +19,7 @@ const STAGE_AGAIN = 'stage the bundle again and publish every file of it';
  * @property {string} name
  * @property {string} weights `f32` or `q4`
  * @property {number} context capacity in positions
+ * @property {number | null} mostPositions what --context may be at most; null where the receipt does not tell
  * @property {number} prefillRows
  * @property {number} vocab
  * @property {number | null} bosId
@@ -62,6 +63,7 @@ export class Manifest {
       name: string(model.name, 'model.name'),
       weights: string(model.weights, 'model.weights'),
       context: integer(model.context, 'model.context'),
+      mostPositions: mostPositions(model.architecture),
       prefillRows: integer(model.prefill_rows, 'model.prefill_rows'),
       vocab: integer(model.vocab, 'model.vocab'),
       bosId: model.bos_id === null || model.bos_id === undefined ? null : integer(model.bos_id, 'model.bos_id'),
@@ -277,6 +279,16 @@ function identity(value, where) {
 }
 
 /**
+ * The model's own limit of positions, where its receipt tells its architecture.
+ * @param {import('./strict_json.js').JsonValue | undefined} architecture
+ */
+function mostPositions(architecture) {
+  const target = architecture === undefined ? undefined : object(architecture, 'model.architecture').target;
+  if (target === undefined) return null;
+  return integer(object(target, 'model.architecture.target').max_positions, 'model.architecture.target.max_positions');
+}
+
+/**
  * The program and the manifest each name the shards and their hashes; both must mean the same files.
  * @param {Manifest} manifest
  * @param {string[]} paths
@@ -287,7 +299,11 @@ export function matchShards(manifest, paths, plan) {
   return plan.shards.map(({ file, bytes, sha256 }) => {
     const path = `${manifest.modelFolder}/${file}`;
     const listed = manifest.file(path);
-    if (!paths.includes(path) || listed.bytes !== bytes || listed.sha256 !== sha256) {
+    if (!paths.includes(path)) {
+      throw new Gemma4Error('verify', `${path}: the program has weights in it, the manifest does not list it among the `
+        + 'shards of this program', 'stage the bundle again from one exported model');
+    }
+    if (listed.bytes !== bytes || listed.sha256 !== sha256) {
       throw new Gemma4Error('verify', `${path}: the program wants ${bytes} bytes with sha256 ${sha256}, the manifest lists `
         + `${listed.bytes} bytes with ${listed.sha256}`, 'stage the bundle again from one exported model');
     }

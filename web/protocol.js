@@ -15,6 +15,7 @@
  * @property {Finish} finish
  * @property {Counters} counters
  * @property {Round[]} rounds empty in plain decoding
+ * @property {{single: boolean, reason: string}} passes whether each pass was one compute pass, and why not
  * @property {number} prefillMs from the call to the first token
  * @property {number} decodeMs from the first to the last token
  * @property {number} tokensPerS tokens after the first by `decodeMs`; 0 when there are none

@@ -7,7 +7,7 @@
  *   prompts: RunPrompt[]}} RunRequest
  * @typedef {{prompt_id: string, prompt_tokens: number, tokens: number[], text: string | null, finish: string,
  *   prefill_ms: number, decode_tokens_per_s: number, heap_bytes: number,
- *   counters: import('./protocol.js').Counters, profile: any}} PromptResult
+ *   counters: import('./protocol.js').Counters, passes: {single: boolean, reason: string}, profile: any}} PromptResult
  * @typedef {object} RunResult
  * @property {string} variant
  * @property {string} manifest_sha256
@@ -31,6 +31,8 @@ const BASE_URL = new URL('./', import.meta.url).href;
 
 /** @type {RunState} */
 let state = { phase: 'idle' };
+/** @type {PromptResult[]} of the run that was started last, as far as it has come */
+let answers = [];
 /** @type {boolean} */
 let hidden = document.visibilityState === 'hidden';
 document.addEventListener('visibilitychange', () => { hidden ||= document.visibilityState === 'hidden'; });
@@ -68,19 +70,17 @@ async function run({ variant, manifest_sha256: manifestSha256, route_mask: route
         stage === 'weights' ? Math.floor((100 * loadedBytes) / totalBytes) : null),
     });
     await checkPrompts(client, prompts);
-    /** @type {PromptResult[]} */
-    const results = [];
     for (const prompt of prompts) {
       doing(`generating "${prompt.id}"`);
       await client.reset();
-      results.push(await generate(client, opened.model.context, prompt));
+      answers.push(await generate(client, opened.model.context, prompt));
     }
     doing('unloading');
     const objects = await client.unload();
     if (fault) throw fault;
     return {
       variant, manifest_sha256: opened.manifestSha256, adapter: opened.adapter, routes: opened.routes,
-      load_ms: opened.loadMs, prompts: results,
+      load_ms: opened.loadMs, prompts: answers,
       objects_after_unload: objects, conditions: conditions(),
     };
   } finally {
@@ -137,7 +137,7 @@ async function generate(client, context, prompt) {
     prompt_id: id, prompt_tokens: done.promptIds.length, tokens: done.generation.tokens, text: done.text,
     finish: done.generation.finish, prefill_ms: done.generation.prefillMs,
     decode_tokens_per_s: done.generation.tokensPerS, heap_bytes: done.heapBytes, counters: done.generation.counters,
-    profile: done.profile,
+    passes: done.generation.passes, profile: done.profile,
   };
 }
 
@@ -162,10 +162,16 @@ const api = {
   client: (options) => new Gemma4Client(options),
   /** @returns {RunState} */
   poll: () => state,
+  /**
+   * Answers of the present run from number `first` on: each as soon as it is there, whatever becomes of the run.
+   * @param {number} first
+   */
+  answers: (first) => answers.slice(first),
   /** @param {RunRequest} request */
   start(request) {
     if (state.phase === 'running') throw new Error('a run is in progress');
     doing('starting');
+    answers = [];
     run(request).then(
       (result) => show({ phase: 'done', result }),
       (thrown) => show({ phase: 'failed', error: Gemma4Error.from(thrown, 'worker').payload() }),

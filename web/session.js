@@ -166,7 +166,7 @@ export class Gemma4Session {
       tokens,
       finish: result.finish,
       counters: result.counters,
-      rounds: result.rounds ?? [],
+      rounds: result.rounds ?? [], passes: result.passes,
       prefillMs: (tokens.length > 0 ? firstMs : endMs) - startMs,
       decodeMs,
       tokensPerS: decodeMs > 0 ? ((tokens.length - 1) * 1000) / decodeMs : 0,

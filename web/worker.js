@@ -92,7 +92,10 @@ function promptIds(prompt, { codec, manifest: { model } }) {
   }
   if (ids.length > model.context) {
     throw new Gemma4Error('input', `the prompt has ${ids.length} tokens, this model takes at most ${model.context}`,
-      'shorten the prompt, or export the model with a larger --context if it allows one');
+      model.mostPositions !== null && model.context >= model.mostPositions
+        ? 'shorten the prompt: more positions are beyond the model itself'
+        : 'shorten the prompt, or export the model with a larger --context'
+          + (model.mostPositions === null ? '' : `, of at most ${model.mostPositions}`));
   }
   return ids;
 }

@@ -23,12 +23,13 @@ from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import dump_json, write_atomic
 from gemma4web.launching import RunOptions, console_of, run_options, settings_of
 from gemma4web.manifest import Sha256
-from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run, read_prompts
+from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run
 from gemma4web.report import template
 from gemma4web.run_command import (
     add_browser_options,
     add_output_options,
     bundle_manifest,
+    bundle_prompts,
     check_mtp,
     output_paths,
     told_variants,
@@ -161,7 +162,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                                       "decoding alone: --variants plain-wall")
         sessions.append(record)
 
-    bench = measure(options.bundle, read_prompts(options.prompts), variants, options.repeats, run_options(options), check=check,
+    prompts = bundle_prompts(options.prompts, about["model"])
+    bench = measure(options.bundle, prompts, variants, options.repeats, run_options(options), check=check,
                     progress=lambda line: console.print(line, style="dim", markup=False))
     print_bench(bench, adapter_line(sessions[0]), console)
     write_atomic(record_path, dump_json(msgspec.to_builtins(bench)))

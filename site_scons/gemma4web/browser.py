@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
@@ -23,7 +23,7 @@ from gemma4web.chromium import RunningBrowser, bounded, launch_flags, launched, 
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.launching import RunOptions
-from gemma4web.page_result import PageCounters, PageProfile, PageResult
+from gemma4web.page_result import PageCounters, PageProfile, PagePrompt, PageResult
 from gemma4web.record import (
     Adapter,
     Browser,
@@ -45,6 +45,10 @@ EXPLAIN_S: Final = 1.0
 """How long the page may take to say in its own words what a fault did to it."""
 TELL_S: Final = 10.0
 RUNNER: Final = "run.html"
+
+Answered = Callable[[Variant, PagePrompt], None]
+"""Told every answer of a variant, in the order of the prompts."""
+_T = TypeVar("_T")
 
 # Chromium reports an uncaptured GPU error of a page as a warning, in these words.
 _GPU_WORDS: Final = ("While calling [", "WGSL", "WebGPU", "GPUDevice")
@@ -88,10 +92,10 @@ def no_bundle(bundle: Path) -> UsageError:
 
 
 def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], options: RunOptions, *,
-               progress: Callable[[str], None] = lambda _: None) -> Record:
+               progress: Callable[[str], None] = lambda _: None, answered: Answered = lambda _, __: None) -> Record:
     """Generates for every prompt on every variant and returns the record, which has been checked for contradictions.
 
-    Raises BrowserError with the message of whatever went wrong; Chromium and the server are gone in every case.
+    ``answered`` is told every answer as it comes: whatever ends the run, these are not lost. Raises BrowserError with the message of whatever went wrong; Chromium and the server are gone in every case.
     """
     if not (bundle / manifest.NAME).is_file():
         raise no_bundle(bundle)
@@ -99,7 +103,7 @@ def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], o
     flags = launch_flags(gpu=options.gpu, extra=options.browser_flags)
     with sigterm_as_exit(), serving(bundle) as server, launched(options.chromium, flags) as browser:
         results, version = bounded(
-            lambda: _drive(browser, server, bundle_sha256, prompts, variants, options, progress),
+            lambda: _drive(browser, server, bundle_sha256, prompts, variants, options, progress, answered),
             deadline_s=(options.deadline_s + PAGE_LIMIT_MS / 1000) * len(variants) + CONNECT_LIMIT_MS / 1000,
             what="the browser run", kill=browser.kill)
     return Record(
@@ -110,14 +114,14 @@ def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], o
 
 
 def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, prompts: PromptList,
-           variants: Sequence[Variant], options: RunOptions, progress: Callable[[str], None],
+           variants: Sequence[Variant], options: RunOptions, progress: Callable[[str], None], answered: Answered,
            ) -> tuple[list[PageResult], str]:
     try:
         with sync_playwright() as playwright:
             connected = playwright.chromium.connect_over_cdp(browser.endpoint, timeout=CONNECT_LIMIT_MS)
             context = connected.contexts[0]
             results = [
-                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options, progress)
+                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options, progress, answered)
                 for variant in variants
             ]
             return results, connected.version
@@ -127,7 +131,8 @@ def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, pr
 
 
 def run_variant(context: BrowserContext, server: BundleServer, variant: Variant, prompts: Sequence[Prompt],
-                bundle_sha256: str, options: RunOptions, progress: Callable[[str], None]) -> PageResult:
+                bundle_sha256: str, options: RunOptions, progress: Callable[[str], None],
+                answered: Answered = lambda _, __: None) -> PageResult:
     """One variant in a page of its own. Raises BrowserError."""
     page = context.new_page()
     faults = Faults()
@@ -138,7 +143,7 @@ def run_variant(context: BrowserContext, server: BundleServer, variant: Variant,
             "variant": variant.name, "manifest_sha256": bundle_sha256, "route_mask": options.route_mask,
             "prompts": [msgspec.to_builtins(prompt) for prompt in prompts],
         })
-        document = _await_result(page, faults, variant, options.deadline_s, progress)
+        document = _await_result(page, faults, variant, options.deadline_s, progress, answered)
     except BrowserError as error:
         raise BrowserError(f"{variant.name}: {error.args[0]}", advice=error.advice) from None
     except PlaywrightError as error:
@@ -171,11 +176,15 @@ def _open_runner(page: Page, server: BundleServer, faults: Faults) -> None:
         page.wait_for_timeout(POLL_S * 1000)
 
 
-def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None]) -> Any:
+def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None],
+                  answered: Answered) -> Any:
     deadline = time.monotonic() + deadline_s
-    doing, told_s, explain_until = "", 0.0, 0.0
+    doing, told_s, explain_until, answers = "", 0.0, 0.0, 0
     while time.monotonic() < deadline:
-        state = page.evaluate("() => window.gemma4web.poll()")
+        state, fresh = page.evaluate("first => [window.gemma4web.poll(), window.gemma4web.answers(first)]", answers)
+        answers += len(fresh)
+        for answer in fresh:
+            answered(variant, _converted(answer, PagePrompt, variant))
         if state["phase"] == "failed":
             error = state["error"]
             raise BrowserError("\n".join([error["message"], *dict.fromkeys(faults.found)]), advice=error["advice"])
@@ -194,11 +203,15 @@ def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: floa
                        advice="give it more time with --deadline SECONDS, or ask for fewer tokens")
 
 
-def _page_result(document: Any, variant: Variant) -> PageResult:
+def _converted(document: Any, kind: type[_T], variant: Variant) -> _T:
     try:
-        result = msgspec.convert(document, PageResult)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
         raise BrowserError(f"{variant.name}: the page's answer is malformed: {error}") from None
+
+
+def _page_result(document: Any, variant: Variant) -> PageResult:
+    result = _converted(document, PageResult, variant)
     for prompt in result.prompts:
         profile = prompt.profile
         if variant.timing is Timing.WALL and profile.supported:
@@ -231,7 +244,7 @@ def _runs(result: PageResult, prompts: PromptList) -> list[Run]:
     return [Run(
         variant=variant.name, prompt_id=prompt.prompt_id, prompt_tokens=prompt.prompt_tokens, tokens=prompt.tokens,
         text=prompt.text, prefill_ms=prompt.prefill_ms, decode_tokens_per_s=prompt.decode_tokens_per_s,
-        heap_bytes=prompt.heap_bytes,
+        heap_bytes=prompt.heap_bytes, passes=prompt.passes,
         mtp=_mtp(prompt.counters) if variant.decoding is Decoding.MTP else None,
         profile=_profile(prompt.profile) if variant.timing is Timing.PROFILE else None,
     ) for prompt in result.prompts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gemma4web.record import Routes
+from gemma4web.record import Passes, Routes
 
 
 class PageAdapter(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +51,7 @@ class PagePrompt(msgspec.Struct, frozen=True, kw_only=True):
     decode_tokens_per_s: float
     heap_bytes: int
     counters: PageCounters
+    passes: Passes
     profile: PageProfile
 
 

@@ -20,6 +20,8 @@ from gemma4web.variants import VARIANTS, Decoding, Timing
 
 SCHEMA: Final = 1
 DRAFTS_PER_ROUND: Final = 2
+MOST_PROMPT_BYTES: Final = 64 << 20
+"""Of a prompt list: a device without an end is not read to it."""
 _PROMPTS_ADVICE: Final = 'a prompt file is a list of {"id": ..., "tokens": [...] or "text": ..., "max_new_tokens": ...}'
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -66,6 +68,13 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     kernels: list[KernelTime]
 
 
+class Passes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``single``: every pass of the model was one compute pass (R11); else ``reason`` says why dispatches had their own."""
+
+    single: bool
+    reason: str
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One prompt on one variant. ``decode_tokens_per_s``: tokens after the first by the time from first to last."""
 
@@ -77,6 +86,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     prefill_ms: Annotated[float, msgspec.Meta(ge=0)]
     decode_tokens_per_s: Annotated[float, msgspec.Meta(ge=0)]
     heap_bytes: Positive
+    passes: Passes
     mtp: Mtp | None
     profile: Profile | None
 
@@ -176,6 +186,11 @@ def _run_contradictions(run: Run) -> list[str]:
         faults.append("has a time that is not finite")
     if len(run.tokens) < 2 and run.decode_tokens_per_s != 0:
         faults.append(f"has {len(run.tokens)} tokens and yet a decode rate")
+    if run.passes.single == bool(run.passes.reason):
+        faults.append("has single compute passes and a reason against them" if run.passes.single
+                      else "lacks the reason for a compute pass a dispatch")
+    if run.profile is not None and run.passes.single:
+        faults.append("has times of each dispatch in one compute pass")
     if (run.mtp is not None) != (variant.decoding is Decoding.MTP):
         faults.append("has MTP counters on a plain variant" if run.mtp else "lacks its MTP counters")
     if run.profile is not None and variant.timing is not Timing.PROFILE:
@@ -236,9 +251,12 @@ def _refuse_contradictions(record: Record, name: str) -> None:
 def read_prompts(path: Path) -> PromptList:
     """Reads a PROMPTS file. Raises UsageError with the entry at fault and what is wanted."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as stream:
+            data = stream.read(MOST_PROMPT_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", advice=_PROMPTS_ADVICE) from None
+    if len(data) > MOST_PROMPT_BYTES:
+        raise UsageError(f"{path} has more than {MOST_PROMPT_BYTES} bytes", advice=_PROMPTS_ADVICE)
     return parse_prompts(data, str(path))
 
 

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from gemma4web import manifest
 from gemma4web.browser import no_bundle, run_bundle
-from gemma4web.errors import BrowserError, UsageError
+from gemma4web.errors import BrowserError, Gemma4WebError, UsageError
 from gemma4web.launching import DEADLINE_S, add_launch_options, console_of, run_options, settings_of
-from gemma4web.record import Record, read_prompts, write_record
+from gemma4web.page_result import PagePrompt
+from gemma4web.record import PromptList, Record, read_prompts, write_record
 from gemma4web.report import write_report
 from gemma4web.summary import compares_mtp, dead_assistant, mtp_mismatches, print_summary
 from gemma4web.variants import VARIANTS, Variant
@@ -101,6 +102,35 @@ def bundle_manifest(bundle: Path) -> dict[str, Any]:
     return document
 
 
+def bundle_prompts(path: Path, model: dict[str, Any]) -> PromptList:
+    """A prompt list whose ids and lengths the bundle's model takes, so that nothing is started for one that it does not.
+
+    Texts are read by the page, before it generates anything. Raises UsageError naming the prompt.
+    """
+    prompts = read_prompts(path)
+    vocab, context = model["vocab"], model["context"]
+    most = model.get("architecture", {}).get("target", {}).get("max_positions")
+    for prompt in prompts.prompts:
+        ids = prompt.tokens or []
+        wrong = next((token for token in ids if token >= vocab), None)
+        if wrong is not None:
+            raise UsageError(f"{path}, prompt {prompt.id!r}: it holds the token id {wrong}, this model knows 0 to {vocab - 1}",
+                             advice="correct the id")
+        if len(ids) > context:
+            longer = f", or export the model with a larger --context{f', of at most {most}' if most else ''}"
+            raise UsageError(f"{path}, prompt {prompt.id!r}: it has {len(ids)} tokens, this model takes at most {context}",
+                             advice="shorten it" + (": more positions are beyond the model itself"
+                                                    if most is not None and context >= most else longer))
+    return prompts
+
+
+def _print_answers(answers: Sequence[tuple[Variant, PagePrompt]], console: Console) -> None:
+    """What was finished before a run failed: nothing else keeps it."""
+    for variant, answer in answers:
+        text = answer.text if answer.text is not None else "ids " + " ".join(map(str, answer.tokens))
+        console.print(f"finished before that: {variant.name}, {answer.prompt_id}: {text}", markup=False, soft_wrap=True)
+
+
 def check_mtp(record: Record, console: Console) -> None:
     """Raises BrowserError when variants gave different tokens for one prompt (R12); warns of a dead assistant."""
     if mismatches := mtp_mismatches(record.runs):
@@ -123,8 +153,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = bundle_manifest(options.bundle)
     variants = told_variants(options, ALL_VARIANTS, about, console)
     record_path, report_path = output_paths(options, "run", "index")
-    record = run_bundle(options.bundle, read_prompts(options.prompts), variants, run_options(options),
-                        progress=lambda line: console.print(line, style="dim", markup=False))
+    prompts, answers = bundle_prompts(options.prompts, about["model"]), list[tuple[Variant, PagePrompt]]()
+    try:
+        record = run_bundle(options.bundle, prompts, variants, run_options(options),
+                            progress=lambda line: console.print(line, style="dim", markup=False),
+                            answered=lambda variant, answer: answers.append((variant, answer)))
+    except (Gemma4WebError, KeyboardInterrupt):
+        _print_answers(answers, console)
+        raise
     print_summary(record, console)
     check_mtp(record, console)
     write_record(record_path, record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +20,13 @@ from tests.support.chrome import Chrome
 from tests.support.models import ModelPage, Pass, bundle_with, opened
 
 from gemma4web.export.exporter import ExportOptions, export
+from gemma4web.export.folder import open_folder
 from gemma4web.oracle import mutant_folder
 from gemma4web.oracle.faults import Fault
 from gemma4web.oracle.model import PlainModel, RoundModel
 from gemma4web.oracle.ops import Array
 from gemma4web.oracle.weights import Model, from_checkpoint
-from gemma4web.program import mutants
+from gemma4web.program import codec, ir, mutants
 
 pytestmark = [pytest.mark.browser, pytest.mark.emcc]
 
@@ -192,6 +194,43 @@ def test_fused_logits_are_bit_equal(chrome: Chrome, bundles: Bundles, variant: s
     fused, apart = found
     assert len(fused) == len(apart) > STEPS
     for one, other in zip(fused, apart, strict=True):
+        assert one.tokens == other.tokens and one.drafts == other.drafts
+        assert np.array_equal(one.logits, other.logits)
+
+
+def unproven(model: Path, destination: Path) -> Path:
+    """A copy of an exported folder whose certificates say nothing of a single compute pass."""
+    folder = open_folder(model)
+    changed = {}
+    for method, entry in folder.receipt["methods"].items():
+        program = folder.program(method)
+        kept = tuple(proof for proof in program.certificate if proof.property is not ir.Property.SINGLE_COMPUTE_PASS)
+        assert len(kept) == len(program.certificate) - 1
+        changed[entry["program"]] = codec.to_bytes(replace(program, certificate=kept))
+    return mutant_folder.publish_changed(model, changed, destination)
+
+
+@pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall", "mtp-profile"])
+@pytest.mark.parametrize("form", ["f32", "q4"])
+def test_a_single_pass_changes_no_bit(chrome: Chrome, bundle: Path, bundles: Bundles, tmp_path: Path, variant: str,
+                                      form: str) -> None:
+    """R11: with the proof each pass is one compute pass, without it each dispatch has its own, as with timestamps; logits
+    of every prompt row, of steps and rounds are the same, and so are tokens."""
+    proven = bundles("tiny-rand", form)
+    apart = bundle_with(bundle, unproven(proven / "model", tmp_path / "export"), tmp_path / "bundle")
+    wanted = golden("tiny-rand", form)[2]
+    passes, reasons = [], []
+    for folder in (proven, apart):
+        with opened(chrome, folder, variant) as page:
+            passes.append(page.passes(wanted["prompt"], STEPS))
+            found = page.generate(wanted["prompt"], len(wanted["plain"]))
+        assert found["tokens"] == wanted["plain"]
+        assert found["passes"]["single"] == (found["passes"]["reason"] == "")
+        reasons.append(found["passes"]["reason"])
+    timestamps = "timestamps need a compute pass for each dispatch"
+    assert reasons == ([timestamps] * 2 if variant == "mtp-profile"
+                       else ["", "the program has no proof of a single compute pass"])
+    for one, other in zip(*passes, strict=True):
         assert one.tokens == other.tokens and one.drafts == other.drafts
         assert np.array_equal(one.logits, other.logits)
 

@@ -190,6 +190,51 @@ def test_a_prompt_longer_than_the_context_fails_the_run(fake_bundle: Path, chrom
         one_variant(chrome, fake_bundle, [{"id": "long", "tokens": [7] * 201, "max_new_tokens": 1}])
 
 
+@pytest.mark.parametrize(("most", "remedy"), [
+    (None, "export the model with a larger --context"), (300, "larger --context, of at most 300"),
+    (200, "shorten the prompt: more positions are beyond the model itself"),
+])
+def test_the_page_advises_no_context_beyond_the_model(fake_bundle: Path, chrome: Chrome, tmp_path: Path, most: int | None,
+                                                      remedy: str) -> None:
+    bundle = copy_bundle(fake_bundle, tmp_path / "bundle")
+    if most is not None:
+        edit_manifest(bundle, lambda document: document["model"]["architecture"].update(target={"max_positions": most}))
+    with pytest.raises(BrowserError, match=f"(?s)prompt \"late\": the prompt has 201 tokens.*remedy: .*{remedy}$"):
+        one_variant(chrome, bundle, [*PROMPTS, {"id": "late", "tokens": [7] * 201, "max_new_tokens": 1}])
+
+
+@pytest.mark.parametrize("start", [main, bench_main])
+@pytest.mark.parametrize(("tokens", "most", "says"), [
+    ([5, 1024], None, "prompt 'late': it holds the token id 1024, this model knows 0 to 1023"),
+    ([7] * 201, None, r"prompt 'late': it has 201 tokens, this model takes at most 200\n  remedy: shorten it, or export .* --context$"),
+    ([7] * 201, 300, "--context, of at most 300$"), ([7] * 201, 200, "shorten it: more positions are beyond the model itself$"),
+])
+def test_ids_that_a_model_does_not_take_are_refused_before_a_browser_starts(
+        start: Callable[[list[str]], int], fake_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        tokens: list[int], most: int | None, says: str) -> None:
+    """By the prompt's own id, and though another prompt stands before it."""
+    monkeypatch.setattr("gemma4web.browser.launched", lambda *_: pytest.fail("a browser was started"))
+    bundle, path = copy_bundle(fake_bundle, tmp_path / "bundle"), tmp_path / "late.json"
+    if most is not None:
+        edit_manifest(bundle, lambda document: document["model"]["architecture"].update(target={"max_positions": most}))
+    path.write_text(json.dumps([*PROMPTS, {"id": "late", "tokens": tokens, "max_new_tokens": 1}]))
+    with pytest.raises(UsageError, match=f"(?s){says}"):
+        start(command(bundle, Chromium(executable=Path(sys.executable)), path, tmp_path))
+
+
+def test_finished_answers_outlive_the_run(fake_bundle: Path, chromium: Chromium, tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    """The runtime stops in the last prompt: what was answered by then is told before the error, and no record is made of it."""
+    path = tmp_path / "prompts.json"
+    path.write_text(json.dumps([*PROMPTS, {"id": "bad", "tokens": [902, 3], "max_new_tokens": 16}]))
+    with pytest.raises(BrowserError, match="the runtime stopped in generate"):
+        main(command(fake_bundle, chromium, path, tmp_path, "--variants", "plain-wall"))
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("finished before that: ")]
+    assert told == [f"finished before that: plain-wall, {name}: ids {' '.join(map(str, expected(ids, count)))}"
+                    for name, ids, count in (("long", [2, 17, 4, 99], 24), ("one", [5], 1))]
+    assert not (tmp_path / "run.json").exists()
+
+
 def test_text_without_a_tokenizer_fails_with_the_reason(fake_bundle: Path, chrome: Chrome) -> None:
     with pytest.raises(BrowserError, match=r"(?s)exported without a tokenizer.*remedy: give the prompt as token ids"):
         one_variant(chrome, fake_bundle, [{"id": "text", "text": "hello", "max_new_tokens": 1}])

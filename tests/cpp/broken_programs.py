@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gemma4web.program import ir
-from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Program, Role, Rows, Storage, Tensor
+from gemma4web.program import certify, ir
+from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Program, Property, Role, Rows, Storage, Tensor
 
 Change = Callable[[Program], Program]
 
@@ -24,6 +24,12 @@ class Broken:
 
 def _graph(**fields: Any) -> Change:
     return lambda program: replace(program, graph=replace(program.graph, **fields))
+
+
+def _certificate(property_: ir.Property, **fields: str) -> Change:
+    """Another claim in the place of one of the certificate."""
+    return lambda program: replace(program, certificate=tuple(
+        replace(proof, **fields) if proof.property is property_ else proof for proof in program.certificate))
 
 
 def _program(**fields: Any) -> Change:
@@ -43,11 +49,12 @@ def set_op(program: Program, number: int, **fields: Any) -> Program:
 
 
 def uncertified(program: Program) -> Program:
-    """The program with a plain Scatter for every ScatterUnique."""
+    """The program with a plain Scatter for every ScatterUnique, and no claim of one."""
     for number, op in enumerate(program.graph.ops):
         if isinstance(op.kind, ir.ScatterUnique):
             program = set_op(program, number, kind=ir.Scatter())
-    return program
+    kept = tuple(proof for proof in program.certificate if proof.property is not ir.Property.UNIQUE_SCATTER)
+    return replace(program, certificate=certify.renewed(kept, program.graph))
 
 
 def set_tensor(program: Program, index: int, **fields: Any) -> Program:
@@ -359,6 +366,20 @@ BROKEN: Final[tuple[Broken, ...]] = (
            says=("does not start from the state",),
            methods=_K2),
     # X9, X10
+    Broken(name="certificate of no digest", change=_certificate(Property.SINGLE_COMPUTE_PASS, sha256="A" * 64),
+           says=("certificate of SingleComputePass", "sha256")),
+    Broken(name="certificate of another subject", change=_certificate(Property.SINGLE_COMPUTE_PASS, subject="logits"),
+           says=("certificate of SingleComputePass", "its subject is logits, wanted graph")),
+    Broken(name="certificate of no subject", change=_certificate(Property.SINGLE_COMPUTE_PASS, subject=""),
+           says=("certificate of SingleComputePass", "not a name")),
+    Broken(name="certificate twice", change=lambda program: replace(
+        program, certificate=(*program.certificate, *program.certificate)), says=("stands twice",)),
+    Broken(name="unique scatter without its proof", change=lambda program: replace(program, certificate=()),
+           says=("ScatterUnique", "certified is no table"), methods=_K2),
+    Broken(name="unique scatter by another table", change=_certificate(Property.UNIQUE_SCATTER, subject="ids"),
+           says=("ScatterUnique", "certified is ids"), methods=_K2),
+    Broken(name="proof of a unique scatter that is not there", change=lambda program: replace(
+        uncertified(program), certificate=program.certificate), says=("has no ScatterUnique",), methods=_K2),
     Broken(name="unique scatter into no fill", change=_input(ir.ScatterUnique, 0, "draft_logits_0", 1),
            says=("ScatterUnique", "draft_logits_0 does not come from Fill"), methods=_K2),
     Broken(name="unique scatter of clusters from anywhere", change=_table(ir.GatherRows, 1, (1, 2)),

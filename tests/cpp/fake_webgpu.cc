@@ -280,6 +280,8 @@ WGPUCommandEncoder wgpuDeviceCreateCommandEncoder(WGPUDevice, const WGPUCommandE
 WGPUComputePassEncoder wgpuCommandEncoderBeginComputePass(WGPUCommandEncoder encoder, const WGPUComputePassDescriptor*) {
   auto* pass = Make<WGPUComputePassEncoderImpl>();
   pass->encoder = encoder;
+  pass->dispatch.pass = ++Fake().passes;
+  if (++Fake().open_passes > 1) Invalid("a compute pass is begun inside another one");
   return pass;
 }
 void wgpuComputePassEncoderSetPipeline(WGPUComputePassEncoder pass, WGPUComputePipeline pipeline) {
@@ -302,11 +304,12 @@ void wgpuComputePassEncoderDispatchWorkgroups(WGPUComputePassEncoder pass, uint3
     if (Fake().on_dispatch) Fake().on_dispatch(dispatch);
   });
 }
-void wgpuComputePassEncoderEnd(WGPUComputePassEncoder) {}
+void wgpuComputePassEncoderEnd(WGPUComputePassEncoder) { --Fake().open_passes; }
 void wgpuComputePassEncoderRelease(WGPUComputePassEncoder pass) { Drop(pass); }
 
 void wgpuCommandEncoderCopyBufferToBuffer(WGPUCommandEncoder encoder, WGPUBuffer source, uint64_t source_offset,
                                           WGPUBuffer destination, uint64_t destination_offset, uint64_t size) {
+  if (Fake().open_passes != 0) Invalid("a copy inside a compute pass");
   const auto from = source->buffer, to = destination->buffer;
   if (source_offset % 4 != 0 || destination_offset % 4 != 0 || size % 4 != 0 || source_offset + size > from->bytes.size() ||
       destination_offset + size > to->bytes.size()) {
@@ -318,6 +321,7 @@ void wgpuCommandEncoderCopyBufferToBuffer(WGPUCommandEncoder encoder, WGPUBuffer
   });
 }
 WGPUCommandBuffer wgpuCommandEncoderFinish(WGPUCommandEncoder encoder, const WGPUCommandBufferDescriptor*) {
+  if (Fake().open_passes != 0) Invalid("an encoder is finished inside a compute pass");
   auto* commands = Make<WGPUCommandBufferImpl>();
   commands->commands = std::move(encoder->commands);
   return commands;

@@ -26,6 +26,7 @@ struct FakeDispatch {
   std::vector<std::shared_ptr<FakeBuffer>> buffers;
   std::vector<uint64_t> offsets;
   uint32_t x = 0, y = 0, z = 0;
+  uint32_t pass = 0;  // number of its compute pass, of all that were begun
 };
 
 // The one fake device of a test; ResetFake makes a new one.
@@ -33,6 +34,8 @@ struct FakeGpu {
   int32_t live_objects = 0;                              // handed out and not released
   std::vector<std::shared_ptr<FakeBuffer>> buffers;      // every buffer ever made
   std::vector<FakeDispatch> dispatches;                  // every dispatch submitted
+  uint32_t passes = 0;                                   // compute passes begun
+  uint32_t open_passes = 0;                              // begun and not ended
   std::vector<std::string> validation_errors;            // what a device would have refused
   int32_t fail_buffer = -1;                              // this many buffers succeed, the next is out of memory
   bool fail_work = false;                                // waiting for submitted work fails

@@ -284,31 +284,4 @@ std::string FindOutOfBounds(const ops::Graph& graph, const std::vector<DispatchS
   return {};
 }
 
-std::string FindStaleRead(const ops::Graph& graph, const program::MemoryPlan& memory,
-                          const std::vector<DispatchSpec>& specs, bool round) {
-  std::vector<int64_t> holds(memory.slot_bytes.size(), -1);
-  for (const DispatchSpec& spec : specs) {
-    const std::string_view name = spec.kernel->name;
-    const bool binds_drafts = !round && (name == "pass_rows" || name == "accept");
-    const auto slot_of = [&](const BindingRef& ref) {
-      return ref.kind == BindingRef::Kind::kValues ? memory.slot[ref.index] : program::kNoSlot;
-    };
-    for (const bool writes : {false, true}) {
-      for (size_t i = 0; i < spec.bindings.size(); ++i) {
-        const uint32_t slot = slot_of(spec.bindings[i]);
-        if (slot == program::kNoSlot || (spec.kernel->bindings[i] == kernels::BindingKind::kStorage) != writes) continue;
-        const std::string& tensor = graph.tensors[spec.bindings[i].index].name;
-        if (!writes && holds[slot] != spec.bindings[i].index && !binds_drafts) {
-          return Text(name, " reads ", tensor, " where its slot holds another tensor");
-        }
-        for (size_t j = 0; writes && j < spec.bindings.size(); ++j) {
-          if (j != i && slot_of(spec.bindings[j]) == slot) return Text(name, " writes ", tensor, " over what it binds");
-        }
-        if (writes) holds[slot] = spec.bindings[i].index;
-      }
-    }
-  }
-  return {};
-}
-
 }  // namespace gemma4::test

@@ -6,6 +6,7 @@
 #include "footprint.h"
 #include "program/contracts.h"
 #include "program/loader.h"
+#include "program/one_pass.h"
 #include "program/recorder.h"
 #include "sketch.h"
 #include "test_limits.h"
@@ -351,7 +352,7 @@ GEMMA4_TEST(FusedPassesReadWhatWasWritten) {
       CHECK_EQ(plan.routes.chains().empty(), (mask & kFusions) == 0);
       for (const PassOfPlan& pass : PassesOf(plan)) {
         const std::vector<ops::DispatchSpec> specs = BuildPass(plan, pass.round, pass.rows);
-        CHECK_EQ(test::FindStaleRead(plan.graph, plan.memory, specs, pass.round), "");
+        CHECK_OK(program::CheckRecorded(plan.graph, plan.memory, specs, pass.round));
         CHECK_EQ(test::FindOutOfBounds(plan.graph, specs), "");
       }
     }
@@ -364,7 +365,7 @@ GEMMA4_TEST(FusedPassesNeedTheirOwnLifetimes) {
   const program::MemoryPlan careless = program::PlanMemory(plan.graph, {}, plan.limits).value();
   bool noticed = false;
   for (const PassOfPlan& pass : PassesOf(plan)) {
-    noticed |= !test::FindStaleRead(plan.graph, careless, BuildPass(plan, pass.round, pass.rows), pass.round).empty();
+    noticed |= !program::CheckRecorded(plan.graph, careless, BuildPass(plan, pass.round, pass.rows), pass.round).ok();
   }
   CHECK(noticed);
 }

@@ -1,12 +1,14 @@
 // Runs the host tests, or loads programs. Prints one JSON line a result:
 //   main run DATA [soak]            every case: {"case", "failures": [text]}
-//   main probe METHOD FILE...       every program: {"file", "code", "message", "plan", "dispatches", "unfused_dispatches"}
+//   main probe METHOD FILE...       every program: {"file", "code", "message", "plan", "dispatches", "unfused_dispatches",
+//                                                  "passes_apart"}
 #include <cstdio>
 #include <cstring>
 
 #include "check.h"
 #include "program/contracts.h"
 #include "program/model.h"
+#include "program/one_pass.h"
 #include "program/recorder.h"
 #include "test_limits.h"
 
@@ -82,6 +84,12 @@ uint64_t Dispatches(const std::vector<uint8_t>& file, const char* method, uint32
   return program::BuildPass(plan.value(), plan->header.mtp(), {rows, rows}).size();
 }
 
+// Why no compute pass holds all of a decode step, or round; "" where one does.
+std::string PassesApart(const program::Plan& plan) {
+  const uint32_t rows = plan.header.mtp() ? program::kRoundRows : 1;
+  return program::MayShareOnePass(plan, program::BuildPass(plan, plan.header.mtp(), {rows, rows}), plan.header.mtp()).message();
+}
+
 int Probe(const char* method, std::span<char*> files) {
   for (const char* file : files) {
     const std::vector<uint8_t> bytes = ReadFile(file);
@@ -91,6 +99,7 @@ int Probe(const char* method, std::span<char*> files) {
     json.Key("message").String(plan.status().message()).Key("plan").String(plan.ok() ? plan->ToJson() : "");
     json.Key("dispatches").Number(Dispatches(bytes, method, ops::kDefaultRoutes));
     json.Key("unfused_dispatches").Number(Dispatches(bytes, method, ops::kDefaultRoutes & ~ops::kFusions));
+    json.Key("passes_apart").String(plan.ok() ? PassesApart(plan.value()) : "");
     Print(json.EndObject().Take());
   }
   return 0;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,6 +155,10 @@ def test_plan(probe: Probe, model: Callable[[str], ModelFolder], name: str, meth
     assert all(folder.receipt["files"][shard["file"]] == {"bytes": shard["bytes"], "sha256": shard["sha256"]}
                for shard in plan["shards"])
     assert plan["method"] == method and plan["vocab"] == program.graph.vocab and plan["ops"] == len(program.graph.ops)
+    assert [(proof["subject"], proof["sha256"]) for proof in plan["certificate"]] == [
+        (proof.subject, proof.sha256) for proof in program.certificate]
+    assert [proof["property"] for proof in plan["certificate"]] == [
+        *(["UniqueScatter"] if method == ir.K2_ROUND else []), "SingleComputePass"]
     assert plan["query_positions"] == program.graph.query_positions.name.lower()
     assert plan["total_bytes"] == sum(plan[f"{part}_bytes"] for part in ("weight", "cache", "activation", "scratch"))
 
@@ -233,6 +238,18 @@ def test_round_without_a_certificate_loads(probe: Probe, model: Callable[[str], 
     assert sum(isinstance(op.kind, ir.Scatter) for op in plain.graph.ops) == ir.DRAFTS
     assert probe(ir.K2_ROUND, {"plain": plain})["plain"]["code"] == "ok"
     assert probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["code"] != "ok"
+
+
+@pytest.mark.parametrize("method", list(DECODINGS))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_single_pass_needs_its_proof(probe: Probe, model: Callable[[str], ModelFolder], name: str, method: str) -> None:
+    """R11: a step or round of an export is one compute pass; without the proof it is not, and the program is as good."""
+    good = model(name).program(method)
+    unproven = replace(good, certificate=tuple(proof for proof in good.certificate
+                                               if proof.property is not ir.Property.SINGLE_COMPUTE_PASS))
+    verdicts = probe(method, {"good": good, "unproven": unproven})
+    assert {name: (verdict["code"], verdict["passes_apart"]) for name, verdict in verdicts.items()} == {
+        "good": ("ok", ""), "unproven": ("ok", "the program has no proof of a single compute pass")}
 
 
 @pytest.mark.parametrize("method", list(DECODINGS))

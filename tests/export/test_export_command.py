@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -28,7 +29,7 @@ from gemma4web.errors import CheckpointError, ProgramError, PublishError
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.files import sha256_file
-from gemma4web.program import ir
+from gemma4web.program import certify, ir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -62,6 +63,30 @@ def test_folder(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.Ca
         "tokenizer": None, "chat_template": None, "query_positions": "constant"}
     assert receipt["architecture"]["target"]["layers"][3] == {
         "type": "sliding_attention", "head_dim": 16, "intermediate": 64, "donor": 1}
+
+
+def test_the_certificate_is_told_in_words(micro_pair: tuple[Path, Path], tmp_path: Path,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    """X9 to X11, X20, R11: what was proven of each program, the digest of what the proof looked at, and the source receipt;
+    the same before anything is written."""
+    assert _run(micro_pair, tmp_path / "model", "--dry-run") == 0
+    planned = capsys.readouterr().out
+    assert _run(micro_pair, tmp_path / "model") == 0
+    told = capsys.readouterr().out
+    folder = open_folder(tmp_path / "model")
+    ordering = load_weights(folder.program(ir.K2_ROUND), folder.path)["assistant.masked_embedding.token_ordering"]
+    assert isinstance(ordering, np.ndarray)
+    unique = f"assistant.masked_embedding.token_ordering is a permutation, so no index stands twice; its sha256 is " \
+             f"{hashlib.sha256(ordering.tobytes()).hexdigest()}"
+    for shown in (planned, told):
+        lines = shown[shown.index("certificate of text_decoder:"):].splitlines()
+        assert [line.split(":")[0] for line in lines][:5] == [
+            "certificate of text_decoder", "  single compute pass", "certificate of k2_round", "  unique scatters",
+            "  single compute pass"]
+        assert unique in lines[3]
+        for line, method in ((lines[1], ir.TEXT_DECODER), (lines[4], ir.K2_ROUND)):
+            assert line.endswith(certify.graph_sha256(folder.program(method).graph))
+    assert f"source receipt: {sha256_file(tmp_path / 'model/source.json')}" in told
 
 
 def test_source_receipt(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -274,6 +299,56 @@ def test_options_out_of_range(micro_pair: tuple[Path, Path], tmp_path: Path, opt
     errors = capsys.readouterr().err
     assert "UsageError" in errors and "remedy: name " in errors and options[0] in errors
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name", [" ", "\udcff", "a\nb"])
+def test_name_that_cannot_be_shown(micro_pair: tuple[Path, Path], tmp_path: Path, name: str,
+                                   capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes that are no UTF-8 reach a program as halves of surrogate pairs, which no receipt takes."""
+    assert _run(micro_pair, tmp_path / "model", "--name", name) == 2
+    assert "is blank or cannot be shown" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("option", ["--target", "--assistant", "--out"])
+def test_blank_path(micro_pair: tuple[Path, Path], tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such a path would be the folder that the command runs in."""
+    with pytest.raises(SystemExit, match="2"):
+        _run(micro_pair, tmp_path / "model", option, " ")
+    assert f"argument {option}: it is blank" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("config.json", "config.json is no JSON: it has 4194305 bytes"), ("model.safetensors", "model.safetensors, which is no regular"),
+    ("tokenizer.json", None)])
+def test_device_in_the_place_of_a_file(micro_pair: tuple[Path, Path], tmp_path: Path, name: str, says: str | None,
+                                       capsys: pytest.CaptureFixture[str]) -> None:
+    """/dev/zero has no end and no size: it is read within bounds, and not called damaged."""
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / name).unlink(missing_ok=True)
+    (pair[0] / name).symlink_to("/dev/zero")
+    assert _run(pair, tmp_path / "model") == (0 if says is None else CheckpointError.exit_code)
+    assert says is None or says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["/dev/zero", "zero.gguf"])
+def test_device_as_a_checkpoint(tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zero.gguf").symlink_to("/dev/zero")
+    assert command_line.main(["export", "--target", str(tmp_path / named), "--out", str(tmp_path / "model")]) == 6
+    errors = capsys.readouterr().err
+    assert "no regular file" in errors and "damaged" not in errors
+
+
+@pytest.mark.parametrize(("name", "text", "says"), [
+    ("config.json", " \n", "config.json is no JSON: it is blank"), ("tokenizer.json", "\n", "tokenizer.json is blank"),
+    ("config.json", '{"a": "\\ud800"}', "half a surrogate pair, which is no character")])
+def test_text_that_says_nothing(micro_pair: tuple[Path, Path], tmp_path: Path, name: str, text: str, says: str,
+                                capsys: pytest.CaptureFixture[str]) -> None:
+    pair = _copy(micro_pair, tmp_path)
+    (pair[0] / name).write_text(text, encoding="utf-8")
+    assert _run(pair, tmp_path / "model") == CheckpointError.exit_code
+    errors = capsys.readouterr().err
+    assert says in errors and "remedy: fetch" in errors
 
 
 def test_nothing_is_exported_into_a_published_model(micro_pair: tuple[Path, Path], tmp_path: Path,

@@ -133,7 +133,8 @@ async function createFake(options = {}) {
       const finish = (reason) => {
         running = null;
         state.counters.emitted = emitted;
-        json(request, 1, { finish: reason, counters: state.counters, rounds: MTP ? rounds : [] });
+        json(request, 1, { finish: reason, counters: state.counters, rounds: MTP ? rounds : [],
+          passes: { single: !PROFILE, reason: PROFILE ? 'timestamps need a compute pass for each dispatch' : '' } });
       };
       const turn = () => {
         if (ids[0] === 901 && emitted > 1) {

@@ -16,6 +16,8 @@ def sample_record() -> dict[str, Any]:
                 "variant": variant, "prompt_id": prompt_id, "prompt_tokens": 3 if prompt_id == "first" else 1,
                 "tokens": list(emitted), "text": None, "prefill_ms": 12.5, "decode_tokens_per_s": 40.0 if long else 0.0,
                 "heap_bytes": 1 << 24,
+                "passes": {"single": variant.endswith("wall"),
+                           "reason": "" if variant.endswith("wall") else "timestamps need a compute pass for each dispatch"},
                 "mtp": None if variant.startswith("plain") else {
                     "rounds": 2 if long else 0, "drafted": 4 if long else 0, "accepted": 2 if long else 0,
                     "emitted": len(emitted), "cut": 1 if long else 0},

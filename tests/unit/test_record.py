@@ -32,7 +32,7 @@ def test_a_record_survives_the_round_trip(tmp_path: Path) -> None:
 def test_the_schema_is_the_published_one() -> None:
     """Every field of the schema is there, and leaving any one out is refused."""
     document = sample_record()
-    for place in ([], ["browser"], ["adapter"], ["runs", 4], ["runs", 4, "mtp"], ["runs", 2, "profile"],
+    for place in ([], ["browser"], ["adapter"], ["runs", 4], ["runs", 4, "mtp"], ["runs", 4, "passes"], ["runs", 2, "profile"],
                   ["runs", 2, "profile", "kernels", 0]):
         for key in _at(document, place):
             broken = sample_record()
@@ -79,6 +79,9 @@ def run(document: dict[str, Any], variant: str) -> dict[str, Any]:
     (lambda d: run(d, "plain-wall").update(profile=run(d, "plain-profile")["profile"]), "profile from a wall build"),
     (lambda d: run(d, "plain-profile")["profile"]["kernels"].append({"name": "rms_norm", "calls": 1, "total_ns": 1}), "twice"),
     (lambda d: run(d, "plain-profile")["profile"]["kernels"][0].update(calls=0), "calls"),
+    (lambda d: run(d, "plain-wall")["passes"].update(reason="why"), "a reason against them"),
+    (lambda d: run(d, "mtp-wall").update(passes={"single": False, "reason": ""}), "lacks the reason"),
+    (lambda d: run(d, "mtp-profile").update(passes={"single": True, "reason": ""}), "times of each dispatch in one"),
     (lambda d: run(d, "mtp-wall")["mtp"].update(drafted=3), "3 drafted in 2 rounds"),
     (lambda d: run(d, "mtp-wall")["mtp"].update(accepted=5), "5 accepted of 4 drafted"),
     (lambda d: run(d, "mtp-wall")["mtp"].update(emitted=5), "5 emitted and 4 tokens"),
@@ -124,6 +127,12 @@ def test_prompts_carry_the_hash_of_their_bytes() -> None:
     found = parse_prompts(data, "p.json")
     assert found.sha256 == sha256_bytes(data)
     assert [(p.id, p.tokens, p.text, p.max_new_tokens) for p in found.prompts] == [("a", [1], None, 4), ("b", None, "hi", 1)]
+
+
+def test_prompts_are_not_read_from_a_device_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gemma4web.record.MOST_PROMPT_BYTES", 1 << 16)
+    with pytest.raises(UsageError, match="/dev/zero has more than 65536 bytes"):
+        read_prompts(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(("text", "says"), [

@@ -43,7 +43,7 @@ const char* Generation::finish() const {
   return cancelled_ ? "cancelled" : "none";
 }
 
-std::string Generation::ToJson() const {
+std::string Generation::ToJson(std::string_view passes_apart) const {
   JsonWriter json;
   json.BeginObject();
   json.Key("finish").String(finish());
@@ -63,6 +63,10 @@ std::string Generation::ToJson() const {
     json.EndObject();
   }
   json.EndArray();
+  json.Key("passes").BeginObject();
+  json.Key("single").Bool(passes_apart.empty());
+  json.Key("reason").String(passes_apart);
+  json.EndObject();
   json.EndObject();
   return json.Take();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "decode/accept.h"
@@ -24,8 +25,9 @@ class Generation {
   uint64_t room() const { return room_; }  // tokens that may still be returned
   const Counters& counters() const { return counters_; }
   const char* finish() const;              // "stop", "length", "context" or "cancelled"
-  // {"finish", "counters", "rounds": [{"pos", "drafts", "accepted", "emitted"}]}; rounds as they were before any cut.
-  std::string ToJson() const;
+  // {"finish", "counters", "rounds": [{"pos", "drafts", "accepted", "emitted"}], "passes": {"single", "reason"}}; rounds as
+  // they were before any cut. `passes_apart`: Model::passes_apart.
+  std::string ToJson(std::string_view passes_apart) const;
 
  private:
   std::vector<int32_t> stop_ids_;

@@ -94,7 +94,7 @@ void Session::EndGeneration() {
   context_->Settle(WhileRunning([this](Status status) {
     if (!generation_failure_.ok()) return Fail(generation_failure_);
     if (!status.ok()) return Fail(std::move(status));
-    const std::string json = generation_->ToJson();
+    const std::string json = generation_->ToJson(model_->passes_apart());
     Succeed(json);
   }));
 }

@@ -21,10 +21,38 @@ CommandRecorder::CommandRecorder(Context& context, std::string_view label) : con
 CommandRecorder::~CommandRecorder() = default;
 
 void CommandRecorder::Run(const Recording& recording) {
-  for (const Dispatch& dispatch : recording.dispatches()) Run(dispatch);
+  for (const Dispatch& dispatch : recording.dispatches()) {
+    if (recording.shares_one_pass()) {
+      Encode(SharedPass(), dispatch);
+    } else {
+      Run(dispatch);
+    }
+  }
+}
+
+WGPUComputePassEncoder CommandRecorder::SharedPass() {
+  if (!shared_pass_) {
+    WGPUComputePassDescriptor descriptor = {};
+    descriptor.label = ToView(label_);
+    shared_pass_ = {wgpuCommandEncoderBeginComputePass(encoder_.get(), &descriptor), context_.counter_};
+  }
+  return shared_pass_.get();
+}
+
+void CommandRecorder::EndSharedPass() {
+  if (!shared_pass_) return;
+  wgpuComputePassEncoderEnd(shared_pass_.get());
+  shared_pass_.Reset();
+}
+
+void CommandRecorder::Encode(WGPUComputePassEncoder pass, const Dispatch& dispatch) {
+  wgpuComputePassEncoderSetPipeline(pass, dispatch.pipeline->pipeline_.get());
+  wgpuComputePassEncoderSetBindGroup(pass, 0, dispatch.bind_group.handle_.get(), 0, nullptr);
+  wgpuComputePassEncoderDispatchWorkgroups(pass, dispatch.grid.x, dispatch.grid.y, dispatch.grid.z);
 }
 
 void CommandRecorder::Run(const Dispatch& dispatch) {
+  EndSharedPass();
   WGPUComputePassDescriptor descriptor = {};
   descriptor.label = ToView(dispatch.pipeline->kernel().name);
 #if GEMMA4_PROFILE
@@ -32,9 +60,7 @@ void CommandRecorder::Run(const Dispatch& dispatch) {
   if (timing_ != nullptr && timing_->Next(dispatch.pipeline->kernel().name, writes)) descriptor.timestampWrites = &writes;
 #endif
   const WGPUComputePassEncoder pass = wgpuCommandEncoderBeginComputePass(encoder_.get(), &descriptor);
-  wgpuComputePassEncoderSetPipeline(pass, dispatch.pipeline->pipeline_.get());
-  wgpuComputePassEncoderSetBindGroup(pass, 0, dispatch.bind_group.handle_.get(), 0, nullptr);
-  wgpuComputePassEncoderDispatchWorkgroups(pass, dispatch.grid.x, dispatch.grid.y, dispatch.grid.z);
+  Encode(pass, dispatch);
   wgpuComputePassEncoderEnd(pass);
   wgpuComputePassEncoderRelease(pass);
 }
@@ -48,6 +74,7 @@ Status CommandRecorder::CopyBuffer(const Buffer& source, uint64_t source_offset,
     return Internal(Text("a copy of ", bytes, " bytes from ", source.label(), " at ", source_offset, " to ",
                          destination.label(), " at ", destination_offset, " does not fit"));
   }
+  EndSharedPass();
   wgpuCommandEncoderCopyBufferToBuffer(encoder_.get(), source.raw(), source_offset, destination.raw(), destination_offset,
                                        words);
   return {};
@@ -55,6 +82,7 @@ Status CommandRecorder::CopyBuffer(const Buffer& source, uint64_t source_offset,
 
 Status CommandRecorder::Submit() {
   if (!encoder_) return Internal(Text("command buffer ", label_, " was submitted twice"));
+  EndSharedPass();
 #if GEMMA4_PROFILE
   if (timing_ != nullptr) timing_->Resolve(encoder_.get());
 #endif

@@ -1,5 +1,6 @@
 // Encodes and submits one command buffer. Owns the encoder until Submit. Every dispatch gets a compute pass of its own,
-// labelled with the kernel's name (and its own timestamp pair in profile builds). Never waits.
+// labelled with the kernel's name (and its own timestamp pair in profile builds), but for recordings that share one pass:
+// those that are run one right after the other are all in it. Never waits.
 #pragma once
 
 #include <webgpu/webgpu.h>
@@ -34,9 +35,14 @@ class CommandRecorder {
   Status Submit();
 
  private:
+  void Encode(WGPUComputePassEncoder pass, const Dispatch& dispatch);
+  WGPUComputePassEncoder SharedPass();
+  void EndSharedPass();
+
   Context& context_;
   std::string label_;
   Handle<WGPUCommandEncoder, &wgpuCommandEncoderRelease> encoder_;
+  Handle<WGPUComputePassEncoder, &wgpuComputePassEncoderRelease> shared_pass_;  // open, if any
 #if GEMMA4_PROFILE
   std::unique_ptr<Timing> timing_;  // null where the adapter has no timestamps
 #endif

@@ -65,12 +65,17 @@ class Recording {
 
   std::span<const Dispatch> dispatches() const { return dispatches_; }
 
+  // From here on its dispatches are encoded in one compute pass; without this each gets its own.
+  void ShareOnePass() { one_pass_ = true; }
+  bool shares_one_pass() const { return one_pass_; }
+
  private:
   Status AddBound(const Pipeline& pipeline, std::span<const Binding> storage, const Binding& params, Grid grid);
 
   Context* context_;
   UniformArena params_;
   std::vector<Dispatch> dispatches_;
+  bool one_pass_ = false;
 };
 
 }  // namespace gemma4::gpu

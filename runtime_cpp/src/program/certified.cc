@@ -1,5 +1,8 @@
 #include "program/certified.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/text.h"
 #include "ops/registry.h"
 #include "program/contracts.h"
@@ -16,7 +19,8 @@ namespace schema = ops::schema;
 
 class Chain {
  public:
-  Chain(const Plan& plan, uint32_t scatter) : plan_(plan), scatter_(scatter) {}
+  Chain(const Plan& plan, uint32_t scatter, std::string_view certified_table)
+      : plan_(plan), scatter_(scatter), certified_table_(certified_table) {}
 
   Status Run() const {
     const Op& scatter = plan_.graph.ops[scatter_];
@@ -30,6 +34,10 @@ class Chain {
     const Tensor& table = Named(gather->inputs[0]);
     if (table.storage != schema::Storage_Weight || table.elements != Named(scatter.inputs[0]).elements) {
       return Error(Text("takes its indices from ", table.name, ", wanted a weight of as many elements as the template"));
+    }
+    if (table.name != certified_table_) {
+      return Error(Text("takes its indices from ", table.name, ", certified is ",
+                        certified_table_.empty() ? "no table" : certified_table_));
     }
     return {};
   }
@@ -53,16 +61,24 @@ class Chain {
 
   const Plan& plan_;
   const uint32_t scatter_;
+  const std::string_view certified_table_;  // empty: none
 };
 
 }  // namespace
 
 Status CheckCertified(const Plan& plan) {
+  const auto proof = std::find_if(plan.certificate.begin(), plan.certificate.end(), [](const Proof& candidate) {
+    return candidate.property == schema::Property_UniqueScatter;
+  });
+  const std::string_view table = proof == plan.certificate.end() ? std::string_view() : proof->subject;
   uint32_t found = 0;
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
     if (plan.graph.ops[i].kind != schema::OpKind_ScatterUnique) continue;
-    GEMMA4_RETURN_IF_ERROR(Chain(plan, i).Run());
+    GEMMA4_RETURN_IF_ERROR(Chain(plan, i, table).Run());
     ++found;
+  }
+  if (found == 0 && !table.empty()) {
+    return CorruptData(Text("the certificate has unique scatters by ", table, ", the program has no ScatterUnique"));
   }
   if (found == 0 || (plan.header.mtp() && found == kDrafts)) return {};
   return CorruptData(Text("the program has ", found, " ops ScatterUnique, wanted none or ", kDrafts));

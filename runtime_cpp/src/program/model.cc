@@ -8,6 +8,7 @@
 #include "program/contracts.h"
 #include "program/loader.h"
 #include "program/memory.h"
+#include "program/one_pass.h"
 
 namespace gemma4::program {
 
@@ -93,7 +94,19 @@ Result<const gpu::Recording*> Model::Record(Phase phase, uint32_t rows) {
   if (const gpu::Recording* known = recordings_->Find(false, phase, rows)) return known;
   const std::vector<ops::DispatchSpec> specs = BuildPass(plan_, phase == Phase::kRound, RowsOf(phase, rows));
   GEMMA4_ASSIGN_OR_RETURN(gpu::Recording recording, RecordDispatches(context_, pipelines_, *memory_, specs));
+  if (const Status shared = MayShare(specs, phase); shared.ok()) {
+    recording.ShareOnePass();
+  } else if (passes_apart_.empty()) {
+    passes_apart_ = shared.message();
+  }
   return recordings_->Keep({false, phase, rows, std::make_unique<gpu::Recording>(std::move(recording))});
+}
+
+Status Model::MayShare(const std::vector<ops::DispatchSpec>& specs, Phase phase) const {
+#if GEMMA4_PROFILE
+  if (context_.queries() != nullptr) return FailedState("timestamps need a compute pass for each dispatch");
+#endif
+  return MayShareOnePass(plan_, specs, phase == Phase::kRound);
 }
 
 ops::DispatchSpec Model::CommitSpec(uint32_t rows) const {
@@ -114,6 +127,8 @@ Result<const gpu::Recording*> Model::RecordCommit(uint32_t rows) {
   if (const gpu::Recording* known = recordings_->Find(true, Phase::kAlways, rows)) return known;
   GEMMA4_ASSIGN_OR_RETURN(gpu::Recording recording,
                           RecordDispatches(context_, pipelines_, *memory_, {CommitSpec(rows)}));
+  // No op of the program: a single dispatch, which may stand in the pass of what it commits.
+  if (passes_apart_.empty()) recording.ShareOnePass();
   return recordings_->Keep({true, Phase::kAlways, rows, std::make_unique<gpu::Recording>(std::move(recording))});
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -74,6 +75,10 @@ class Model {
   // other name.
   Result<const gpu::Buffer*> Readable(std::string_view tensor_name, Phase phase, uint32_t rows, TensorInfo* info) const;
 
+  // How the passes recorded so far are encoded: empty when each shares one compute pass, else why the first that does not
+  // has a compute pass for each dispatch.
+  const std::string& passes_apart() const { return passes_apart_; }
+
   const Header& header() const { return plan_.header; }
   const Plan& plan() const { return plan_; }
 
@@ -81,6 +86,7 @@ class Model {
   struct Recordings;
   Model(gpu::Context& context, Plan plan);
   Status CheckRows(Phase phase, uint32_t rows) const;
+  Status MayShare(const std::vector<ops::DispatchSpec>& specs, Phase phase) const;
   ops::DispatchSpec CommitSpec(uint32_t rows) const;
 
   gpu::Context& context_;
@@ -89,6 +95,7 @@ class Model {
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Recordings> recordings_;
   std::unique_ptr<ShardStream> shards_;
+  std::string passes_apart_;
 };
 
 }  // namespace gemma4::program

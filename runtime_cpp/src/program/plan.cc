@@ -1,10 +1,16 @@
 #include "program/plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/text.h"
 
 namespace gemma4::program {
+
+bool Plan::Proves(ops::schema::Property property) const {
+  return std::any_of(certificate.begin(), certificate.end(),
+                     [&](const Proof& proof) { return proof.property == property; });
+}
 
 std::string Plan::ToJson() const {
   JsonWriter json;
@@ -20,6 +26,15 @@ std::string Plan::ToJson() const {
   for (const int32_t id : header.stop_ids) json.Number(id);
   json.EndArray();
   json.Key("source_sha256").String(header.source_sha256);
+  json.Key("certificate").BeginArray();
+  for (const Proof& proof : certificate) {
+    json.BeginObject();
+    json.Key("property").String(ops::schema::EnumNameProperty(proof.property));
+    json.Key("subject").String(proof.subject);
+    json.Key("sha256").String(proof.sha256);
+    json.EndObject();
+  }
+  json.EndArray();
   json.Key("ops").Number(static_cast<uint64_t>(graph.ops.size()));
   json.Key("tensors").Number(static_cast<uint64_t>(graph.tensors.size()));
   json.Key("weight_bytes").Number(memory.weight_bytes);

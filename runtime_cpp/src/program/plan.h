@@ -35,6 +35,13 @@ struct ShardInfo {
   bool assistant = false;
 };
 
+// What the exporter proved, and the SHA-256 of what it looked at: the weight `subject`, or the graph.
+struct Proof {
+  ops::schema::Property property = ops::schema::Property_UniqueScatter;
+  std::string subject;
+  std::string sha256;
+};
+
 // A piece of a shard that goes to one GPU buffer, to its start unless the weight's rows lie in several pieces. `scales`:
 // the second buffer of a 4-bit weight.
 struct WeightSpan {
@@ -55,6 +62,7 @@ struct Plan {
 
   std::vector<uint8_t> bytes;
   Header header;
+  std::vector<Proof> certificate;  // each property at most once
   ops::Graph graph;
   std::vector<ShardInfo> shards;
   std::vector<WeightSpan> spans;  // ascending by (shard, begin), never overlapping
@@ -64,7 +72,9 @@ struct Plan {
   RouteTable routes;
   MemoryPlan memory;
 
-  // {"method", "weight_bytes", "cache_bytes", "activation_bytes", "total_bytes", "largest_binding": {"tensor",
+  bool Proves(ops::schema::Property property) const;
+
+  // {"method", "certificate": [{"property", "subject", "sha256"}], "weight_bytes", "cache_bytes", "activation_bytes", "total_bytes", "largest_binding": {"tensor",
   // "bytes"},
   //  "shards": [{"file", "bytes", "sha256"}], "routes": RouteTable::Tell, ...}
   std::string ToJson() const;

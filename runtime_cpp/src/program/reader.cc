@@ -59,7 +59,8 @@ Status VerifyBytes(const std::vector<uint8_t>& bytes) {
   const bool verified = schema::VerifyProgramBuffer(verifier);
   const schema::Program* root = verified ? schema::GetProgram(bytes.data()) : nullptr;
   if (!verified || !LeadForward(*root->tensors(), bytes.size()) || !LeadForward(*root->ops(), bytes.size()) ||
-      !LeadForward(*root->shards(), bytes.size()) || !LeadForward(*root->weights(), bytes.size())) {
+      !LeadForward(*root->shards(), bytes.size()) || !LeadForward(*root->weights(), bytes.size()) ||
+      (root->certificate() != nullptr && !LeadForward(*root->certificate(), bytes.size()))) {
     return CorruptData("the program is truncated or damaged: its FlatBuffer does not verify");
   }
   return {};
@@ -94,6 +95,23 @@ Status ReadHeader(const schema::Program& root, Header* header) {
       return CorruptData(Text("stop id ", id, " is outside the vocabulary of ", header->vocab));
     }
     header->stop_ids.push_back(id);
+  }
+  return {};
+}
+
+Status ReadCertificate(const schema::Program& root, Plan* plan) {
+  if (root.certificate() == nullptr) return {};
+  for (const schema::Proof* table : *root.certificate()) {
+    GEMMA4_RETURN_IF_ERROR(InRange("property of the certificate", table->property(), 0, schema::Property_MAX));
+    const Proof proof{table->property(), table->subject()->str(), table->sha256()->str()};
+    const std::string where = Text("certificate of ", schema::EnumNameProperty(proof.property));
+    if (!IsName(proof.subject)) return CorruptData(Text(where, ": its subject is not a name"));
+    if (!IsSha256(proof.sha256)) return CorruptData(Text(where, ": sha256 is not 64 lower-case hexadecimal digits"));
+    if (plan->Proves(proof.property)) return CorruptData(Text(where, " stands twice"));
+    if (proof.property == schema::Property_SingleComputePass && proof.subject != "graph") {
+      return CorruptData(Text(where, ": its subject is ", proof.subject, ", wanted graph"));
+    }
+    plan->certificate.push_back(proof);
   }
   return {};
 }
@@ -218,6 +236,7 @@ Status ReadProgram(Plan* plan, std::string_view expected_method) {
   }
   plan->header.method = expected_method;
   GEMMA4_RETURN_IF_ERROR(ReadHeader(root, &plan->header));
+  GEMMA4_RETURN_IF_ERROR(ReadCertificate(root, plan));
   GEMMA4_RETURN_IF_ERROR(InRange("number of tensors", root.tensors()->size(), 1, kMaxTensors));
   GEMMA4_RETURN_IF_ERROR(InRange("number of ops", root.ops()->size(), 1, kMaxOps));
   ops::Graph& graph = plan->graph;

@@ -36,7 +36,9 @@ from gemma4web.export.hub_name import SPELLING
 from gemma4web.export.inputs import Input, add_hub_options, inputs_of
 from gemma4web.export.shards import MAX_SHARD_BYTES
 from gemma4web.files import load_json
-from gemma4web.program.ir import QueryPositions, Role
+from gemma4web.program import codec
+from gemma4web.program.certify import in_words
+from gemma4web.program.ir import Proof, Property, QueryPositions, Role
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -44,6 +46,13 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)
+
+
+def _named(text: str) -> str:
+    """A blank name would be the folder that the command runs in."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is blank, wanted a path")
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
                f"On a hub a checkpoint is {SPELLING}; a branch is looked up once, and its commit told and recorded. "
                "HF_TOKEN holds the token for repositories that need one.",
     )
-    parser.add_argument("--target", required=True, metavar="DIR|GGUF|NAME", help="checkpoint of a Gemma 4 text model")
-    parser.add_argument("--assistant", metavar="DIR|GGUF|NAME", help="checkpoint of its multi-token assistant")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to create; it must not exist")
+    parser.add_argument("--target", type=_named, required=True, metavar="DIR|GGUF|NAME", help="checkpoint of a Gemma 4 text model")
+    parser.add_argument("--assistant", type=_named, metavar="DIR|GGUF|NAME", help="checkpoint of its multi-token assistant")
+    parser.add_argument("--out", type=lambda text: Path(_named(text)), required=True, metavar="DIR", help="folder to create; it must not exist")
     parser.add_argument("--dry-run", action="store_true",
                         help="tell what would be read and written, and the ops of the programs; write nothing")
     parser.add_argument("--weights", choices=("f32", "q4"),
@@ -115,10 +124,19 @@ def _show(found: Plan, inputs: dict[Role, Input], out: Path) -> None:
     ops = Table("method", "ops", "argmax", "scatter", "top-k", "attention", "cache writes", title="ops of the programs",
                 title_justify="left")
     for method, census in found.censuses.items():
-        scatter = f"{census.scatter} {'unique' if method in found.certified else 'generic'}" if census.scatter else "0"
+        unique = any(proof.property is Property.UNIQUE_SCATTER for proof in found.certificates[method])
+        scatter = f"{census.scatter} {'unique' if unique else 'generic'}" if census.scatter else "0"
         ops.add_row(method, str(census.ops), str(census.argmax), scatter, str(census.top_k),
                     f"{census.attention_target} + {census.attention_assistant}", str(census.cache_writes))
     console.print(ops)
+    for method, certificate in found.certificates.items():
+        _tell_certificate(method, certificate)
+
+
+def _tell_certificate(method: str, certificate: tuple[Proof, ...]) -> None:
+    print(f"certificate of {method}:{'' if certificate else ' nothing is proven'}")
+    for proof in certificate:
+        print(f"  {in_words(proof)}")
 
 
 def _options(arguments: argparse.Namespace, inputs: dict[Role, Input]) -> ExportOptions:
@@ -160,5 +178,8 @@ def _export(options: ExportOptions) -> None:
 
         folder = export(options, report)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    form = load_json(folder / MODEL_FILE, schema=SCHEMA)["weights"]
-    print(f"{folder}: {size / 1e6:.1f} MB, {form}, in {time.monotonic() - began:.1f} s", file=sys.stdout)
+    receipt = load_json(folder / MODEL_FILE, schema=SCHEMA)
+    print(f"{folder}: {size / 1e6:.1f} MB, {receipt['weights']}, in {time.monotonic() - began:.1f} s")
+    for method in sorted(receipt["methods"], reverse=True):  # plain decoding first
+        _tell_certificate(method, codec.read(folder / receipt["methods"][method]["program"]).certificate)
+    print(f"source receipt: {receipt['source_sha256']}, which every program and the model receipt name")

@@ -55,8 +55,8 @@ class ExportOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What an export would read and write, all sizes in bytes. ``inputs`` by role; ``certified``: methods whose scatters
-    are proven unique."""
+    """What an export would read and write, all sizes in bytes. ``inputs`` by role; ``certificates``: what is proven of
+    each method."""
 
     name: str
     weights: str
@@ -65,7 +65,7 @@ class Plan:
     shards: dict[str, int]
     texts: dict[str, int]
     censuses: dict[str, ir.Census]
-    certified: list[str]
+    certificates: dict[str, tuple[ir.Proof, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,6 +121,8 @@ def open_source(path: Path) -> Source:
 
 
 def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptions:
+    if options.name is not None and not (options.name.strip() and options.name.isprintable()):
+        raise UsageError(f"name {options.name!a} is blank or cannot be shown", advice="give --name printable words, or leave it out")
     if options.weights not in ("f32", "q4"):
         raise UsageError(f"weights {options.weights!r}, wanted f32 or q4", advice="name one of the two with --weights")
     context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
@@ -155,8 +157,9 @@ def _check_tensors(tensors: list[Tensor], sources: dict[Role, Source]) -> None:
         sources[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
 
 
-def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[int, ...], source: str) -> Program:
-    """A graph with the spans of its weights; only shards that it reads are listed."""
+def place(graph: ir.Graph, certificate: tuple[ir.Proof, ...], written: list[shards.WrittenShard],
+          stop_ids: tuple[int, ...], source: str) -> Program:
+    """A graph with its certificate and the spans of its weights; only shards that it reads are listed."""
     index_of = {tensor.name: index for index, tensor in graph.weights()}
     used = [shard for shard in written if any(item.tensor.name in index_of for item in shard.items)]
     placed: dict[int, list[Weight]] = {index: [] for index in index_of.values()}
@@ -168,7 +171,7 @@ def place(graph: ir.Graph, written: list[shards.WrittenShard], stop_ids: tuple[i
                 placed[index].append(Weight(tensor=index, values=spans[0], scales=spans[1] if len(spans) > 1 else None))
     weights = tuple(weight for ranges in placed.values() for weight in ranges)
     return Program(graph=graph, shards=tuple(shard.shard for shard in used), weights=weights, stop_ids=stop_ids,
-                   source_sha256=source).counted()
+                   source_sha256=source, certificate=certificate).counted()
 
 
 def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
@@ -178,7 +181,10 @@ def _text_files(source: Source, vocab: int) -> dict[str, bytes]:
         try:
             size = Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab_size()
         except Exception as error:  # noqa: BLE001  the tokenizers package raises nothing narrower
-            raise CheckpointError(f"{source.path}: its tokenizer.json cannot be loaded: {str(error)!r:.300}") from None
+            text = files["tokenizer.json"].strip()
+            raise CheckpointError(f"{source.path}: its tokenizer.json " + (
+                f"cannot be loaded: {str(error)!r:.300}" if text else "is blank"),
+                advice="fetch this file of the checkpoint again") from None
         if size > vocab:
             raise CheckpointError(f"{source.path}: its tokenizer.json has {size} pieces, the model's vocabulary {vocab}",
                                   advice="check that the tokenizer belongs to this model")
@@ -205,14 +211,15 @@ class _Job:
     assistant: Assistant | None
     sources: dict[Role, Source]
     graphs: list[ir.Graph]
+    certificates: dict[str, tuple[ir.Proof, ...]]
     plans: list[shards.ShardPlan]
     bos_id: int | None
     stop_ids: tuple[int, ...]
     text_files: dict[str, bytes]
 
 
-def _certified(graph: ir.Graph, sources: dict[Role, Source]) -> ir.Graph:
-    """A round gets unique scatters where the token-ordering table proves them."""
+def _certified(graph: ir.Graph, sources: dict[Role, Source]) -> tuple[ir.Graph, tuple[ir.Proof, ...]]:
+    """A graph and what is proven of it; a round gets unique scatters where the token-ordering table proves them."""
     tables = {tensor.name: shards.token_ordering(sources[shards.role_of(tensor)], tensor)
               for _, tensor in graph.weights() if tensor.dtype is Dtype.I32}
     return certify.certify(graph, tables)
@@ -228,10 +235,11 @@ def _prepare(options: ExportOptions, sources: dict[Role, Source]) -> _Job:
         graphs.append(methods.k2_round(target, assistant, graph_options))
     tensors = _weights_of(graphs)
     _check_tensors(tensors, sources)
-    graphs = [_certified(graph, sources) for graph in graphs]
+    certified = [_certified(graph, sources) for graph in graphs]
     bos_id, stop_ids = source.special_ids(target.vocab)
     return _Job(
-        options=options, target=target, assistant=assistant, sources=sources, graphs=graphs,
+        options=options, target=target, assistant=assistant, sources=sources, graphs=[graph for graph, _ in certified],
+        certificates={graph.method: proofs for graph, proofs in certified},
         plans=shards.plan(tensors, max_bytes=options.max_shard_bytes), bos_id=bos_id, stop_ids=stop_ids,
         text_files=_text_files(source, target.vocab),
     )
@@ -302,7 +310,7 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
                                 lambda count: report(Step(name="write weights", done=count)))
         written.append(done)
         files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
-    programs = [place(graph, written, job.stop_ids, receipt) for graph in job.graphs]
+    programs = [place(graph, job.certificates[graph.method], written, job.stop_ids, receipt) for graph in job.graphs]
     for program in programs:
         data = codec.to_bytes(program)
         codec.from_bytes(data, name=f"{program.graph.method}.g4p")
@@ -357,7 +365,7 @@ def plan(options: ExportOptions) -> Plan:
             shards={shard.file: shards.planned_bytes(shard) for shard in job.plans},
             texts={name: len(data) for name, data in job.text_files.items()},
             censuses={graph.method: ir.count(graph.ops) for graph in job.graphs},
-            certified=[graph.method for graph in job.graphs if any(isinstance(op.kind, ir.ScatterUnique) for op in graph.ops)])
+            certificates=job.certificates)
 
 
 def export(options: ExportOptions, report: Report = lambda step: None) -> Path:

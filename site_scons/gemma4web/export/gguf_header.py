@@ -198,6 +198,9 @@ def _read(path: Path, stream: BinaryIO, size: int) -> Header:
 
 def read_header(path: Path) -> Header:
     """Reads and checks a file's header; every tensor lies inside the file. Raises CheckpointError."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is no regular file",
+                              advice="name a GGUF file, or the folder of a Hugging Face checkpoint")
     try:
         with path.open("rb") as stream:
             return _read(path, stream, path.stat().st_size)

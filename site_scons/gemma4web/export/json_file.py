@@ -38,6 +38,8 @@ def parse(data: bytes) -> dict[str, Any]:
     NaN and Infinity, and half a surrogate pair."""
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has {len(data)} bytes, wanted at most {MAX_BYTES}")
+    if not data.strip():
+        raise ValueError("it is blank")
     if data.count(b"{") + data.count(b"[") > _MAX_CONTAINERS or data.count(b",") > _MAX_MEMBERS:
         raise ValueError(f"it has more than {_MAX_CONTAINERS} objects and lists, or {_MAX_MEMBERS} members")
     try:
@@ -47,7 +49,10 @@ def parse(data: bytes) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004  as every other fault of the text
     if _HALF.search(data):
-        json.dumps(document, ensure_ascii=False).encode()  # UnicodeEncodeError is a ValueError
+        try:
+            json.dumps(document, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text in it holds half a surrogate pair, which is no character") from None
     return document
 
 

@@ -19,6 +19,8 @@ _CHUNK_VALUES: Final = 1 << 16
 _ON_GRID: Final = 1 / 24
 """Distance from an integer, in steps, of values that lie on a trained grid: bf16 moves a value of k steps, and the step
 with it, by 2^-9 each, so that k <= 8 steps are off by at most 8 * (2^-8 + 2^-11 of the f16 scale)."""
+_NEAR_HALF: Final = 0.4999
+"""Distance from an integer beyond which an f32 quotient up to 16 leaves open which integer is nearest: it is off by 1e-6."""
 _SAMPLE: Final = 4
 """Columns that rule out most steps of a group that has no grid."""
 
@@ -42,29 +44,55 @@ def _on_grid(columns: npt.NDArray[np.float32], inverse: npt.NDArray[np.float32])
     return np.asarray(np.abs(rounded, out=rounded).max(axis=0) <= _ON_GRID)
 
 
+def _likely_counts(sample: npt.NDArray[np.float32], inverse: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The largest of 1..7 that puts the sampled values f32[columns, n] on steps of extreme / count, else 0 -> f32[n]."""
+    counts = np.zeros(inverse.size, np.float32)
+    for count in range(1, 8):
+        counts[_on_grid(sample, inverse * count)] = count
+    return counts
+
+
 def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.float32],
                     clamped: npt.NDArray[np.bool_], scales: npt.NDArray[np.float16]) -> None:
     """Replaces the scales of groups that lie on the grid of another step than extreme / -8 by that step.
 
-    ``clamped`` bool[n]: with that step there is a value at +8, which has no code.
+    ``clamped`` bool[n]: with that step there is a value at +8, which has no code. A few columns tell which step a group may
+    have, one look at all columns whether it has it; the few groups that disappoint are asked about each smaller count.
     """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         inverse = np.where(extremes == 0, np.float32(0), np.float32(-1) / extremes)
+        counts = np.zeros(extremes.size, np.float32)
         left = np.flatnonzero(clamped | ~_on_grid(columns, inverse * 8))
-        sample = columns[:_SAMPLE].take(left, axis=1)
-        for count in range(7, 0, -1):
-            likely = np.flatnonzero(_on_grid(sample, inverse[left] * count))
-            groups = left[likely]
-            fits = _on_grid(columns.take(groups, axis=1), inverse[groups] * count)
-            if fits.any():
-                scales[groups[fits]] = extremes[groups[fits]] / np.float32(-count)
-                rest = np.ones(left.size, np.bool_)
-                rest[likely[fits]] = False
-                left, sample = left[rest], np.compress(rest, sample, axis=1)
+        counts[left] = _likely_counts(columns[:_SAMPLE].take(left, axis=1), inverse[left])
+        found = (counts > 0) & _on_grid(columns, inverse * counts)
+        scales[found] = extremes[found] / -counts[found]
+        left = np.flatnonzero((counts > 1) & ~found)
+        for count in range(6, 0, -1):
+            groups = left[counts[left] > count]
+            fits = groups[_on_grid(columns.take(groups, axis=1), inverse[groups] * count)] if groups.size else groups
+            scales[fits] = extremes[fits] / np.float32(-count)
+            counts[fits] = 0
+
+
+def _codes(columns: npt.NDArray[np.float32], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.uint8]:
+    """clamp(round(columns / scales) + 8, 0, 15), halves to even -> u8[32, n].
+
+    A quotient in f32 that is near a half may have been rounded onto it or over it: those are divided again in f64, which
+    has the digits to tell.
+    """
+    steps = columns / scales.astype(np.float32)
+    rounded = np.rint(steps)
+    steps -= rounded
+    np.abs(steps, out=steps)
+    near = np.flatnonzero(steps.max(axis=0) > _NEAR_HALF)
+    if near.size:
+        rounded[:, near] = np.rint(columns[:, near] / scales[near].astype(np.float64))
+    rounded += 8
+    return np.clip(rounded, 0, 15, out=rounded).astype(np.uint8)
 
 
 def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-    """groups f32[n, 32] -> codes u8[n, 32], scales f16[n]; infinite where one overflows."""
+    """groups f32[n, 32] -> values u8[n, 16], scales f16[n]; infinite where one overflows."""
     columns = np.ascontiguousarray(groups.T)  # numpy is many times faster along the long axis
     low, high = columns.min(axis=0), columns.max(axis=0)
     extremes = _extremes(columns, low, high)
@@ -72,10 +100,8 @@ def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uin
         scales = (extremes / np.float32(-8)).astype(np.float16)
         _trained_scales(columns, extremes, np.minimum(-low, high) >= np.abs(extremes) * np.float32(7.5 / 8), scales)
     scales[scales == 0] = 1
-    steps = columns / scales.astype(np.float64)  # f32 would round a quotient near a half onto it
-    np.rint(steps, out=steps)
-    steps += 8
-    return np.clip(steps, 0, 15, out=steps).astype(np.uint8).T.copy(), scales
+    codes = _codes(columns, scales)
+    return np.bitwise_or(codes[0::2], codes[1::2] << 4).astype(np.uint8, copy=False).T, scales
 
 
 def quantise(
@@ -97,18 +123,11 @@ def quantise(
     values, scales = np.empty((len(groups), Q4_GROUP // 2), np.uint8), np.empty(len(groups), np.float16)
     for first in range(0, len(groups), _CHUNK_VALUES // Q4_GROUP):
         chunk = slice(first, first + _CHUNK_VALUES // Q4_GROUP)
-        codes, scales[chunk] = _quantise_chunk(groups[chunk])
-        values[chunk] = packed(codes)
+        values[chunk], scales[chunk] = _quantise_chunk(groups[chunk])
     if not np.isfinite(scales).all():
         raise CheckpointError(f"{name}: a value of magnitude {np.abs(weight).max():.6g} is too large for an f16 scale",
                               advice="export with --weights f32")
     return values.reshape(rows, columns // 2), scales.reshape(rows, columns // Q4_GROUP)
-
-
-def packed(codes: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """codes u8[n, columns] of 0..15 -> u8[n, columns/2], the even column in the low nibble."""
-    pairs = codes.view("<u2")
-    return np.asarray((pairs | (pairs >> 4)).astype(np.uint8))
 
 
 def _blocks(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
@@ -125,7 +144,7 @@ def read_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.ND
 
 
 def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-    """Rows of Q4_0 blocks u8[out, in/32*18] -> ``packed`` codes u8[out, in/2], scales f16[out, in/32].
+    """Rows of Q4_0 blocks u8[out, in/32*18] -> values u8[out, in/2] as ``quantise`` packs them, scales f16[out, in/32].
 
     Two bytes of a block hold columns j and j + 1 in their low nibbles, j + 16 and j + 17 in the high ones.
     """

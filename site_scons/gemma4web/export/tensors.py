@@ -111,11 +111,14 @@ def checkpoint_files(folder: Path) -> list[Path]:
     """The weight files of a checkpoint folder: ``model.safetensors``, or what its index names."""
     single, index = folder / "model.safetensors", folder / _INDEX
     if not folder.is_dir():
-        raise CheckpointError(f"{folder} is neither a folder nor a file",
+        what = "no folder, and no regular file either" if folder.exists() else "neither a folder nor a file"
+        raise CheckpointError(f"{folder} is {what}",
                               advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
     if not index.is_file():
         if not single.is_file():
-            raise CheckpointError(f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
+            found = [path.name for path in (single, index) if path.exists()]
+            raise CheckpointError(f"{folder} holds {found[0]}, which is no regular file" if found else
+                                  f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
                                   advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
         return [single]
     return [folder / name for name in sorted(set(_weight_map(index).values()))]

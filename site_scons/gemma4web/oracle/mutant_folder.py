@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +41,21 @@ def write(source: Path, name: str, destination: Path) -> Path:
     A mutant of rounds alone leaves ``text_decoder`` as it is. Raises UsageError for a mistake that has no such form.
     """
     model = open_folder(source)
-    receipt: dict[str, Any] = {**model.receipt, "files": {}}
     changed: dict[str, bytes] = {}
-    for method, entry in sorted(receipt["methods"].items()):
+    for method, entry in sorted(model.receipt["methods"].items()):
         program = model.program(method)
         if name == Fault.NIBBLE_ORDER:
             program = _swapped(program, source, changed)
         elif name not in mutants.ROUND_ONLY or method == ir.K2_ROUND:
             program = mutants.mutate(program, name)
         changed[entry["program"]] = codec.to_bytes(program)
+    return publish_changed(source, changed, destination)
+
+
+def publish_changed(source: Path, changed: Mapping[str, bytes], destination: Path) -> Path:
+    """Publishes a copy of an exported folder with other bytes for some of its files, which the receipt then lists."""
+    model = open_folder(source)
+    receipt: dict[str, Any] = {**model.receipt, "files": {}}
     with Publication(destination) as publication:
         for file in model.receipt["files"]:
             data = changed.get(file) or (source / file).read_bytes()

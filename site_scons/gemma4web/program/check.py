@@ -9,7 +9,20 @@ from typing import Final
 
 from gemma4web.errors import ProgramError
 from gemma4web.program import certify, ir
-from gemma4web.program.ir import ABSENT, Dtype, Graph, Op, Phase, Program, QueryPositions, Role, Rows, Storage, Tensor
+from gemma4web.program.ir import (
+    ABSENT,
+    Dtype,
+    Graph,
+    Op,
+    Phase,
+    Program,
+    Property,
+    QueryPositions,
+    Role,
+    Rows,
+    Storage,
+    Tensor,
+)
 from gemma4web.program.shapes import check_op
 
 ASSISTANT_PREFIX: Final = "assistant."
@@ -331,6 +344,25 @@ def _check_round(graph: Graph, owners: list[Owner]) -> None:
             raise ProgramError(f"{len(found)} {kind.__name__}, wanted one, of the flag and both drafts")
 
 
+def _check_certificate(program: Program) -> None:
+    """Every claim is one that the graph bears out, and a ScatterUnique does not stand without its own (X9, R11)."""
+    claims = {proof.property: proof for proof in program.certificate}
+    if len(claims) != len(program.certificate):
+        raise ProgramError("a property stands twice in the certificate")
+    for proof in program.certificate:
+        if not _SHA256.fullmatch(proof.sha256):
+            raise ProgramError(f"certificate of {proof.property.name.lower()}: hash {proof.sha256!r} is no SHA-256")
+    graph = program.graph
+    unique = claims.get(Property.UNIQUE_SCATTER)
+    tables = {graph.tensors[chain.table].name for chain in certify.chains(graph, ir.ScatterUnique)}
+    if tables != ({unique.subject} if unique else set()):
+        raise ProgramError(f"unique scatters by the tables {sorted(tables)}, certified is "
+                           f"{unique.subject if unique else 'none'}")
+    single = claims.get(Property.SINGLE_COMPUTE_PASS)
+    if single is not None and single != certify.single_compute_pass(graph):
+        raise ProgramError("the certificate of a single compute pass is not of this graph")
+
+
 def check(program: Program, *, name: str = "program") -> None:
     """Checks everything. Raises ProgramError with ``name``, what was found and what was wanted."""
     graph = program.graph
@@ -349,5 +381,6 @@ def check(program: Program, *, name: str = "program") -> None:
             _check_round(graph, owners)
         elif any(isinstance(op.kind, only_rounds) for op in graph.ops):
             raise ProgramError(f"{ir.TEXT_DECODER} holds ops of speculative rounds")
+        _check_certificate(program)
     except ProgramError as error:
         raise ProgramError(f"{name}: {error.args[0]}", advice=error.advice or "export the model again") from None

@@ -68,6 +68,7 @@ def to_bytes(program: ir.Program) -> bytes:
     root.stopIds = list(program.stop_ids)
     root.census = _pack_fields(program.census, generated.CensusT())
     root.sourceSha256 = program.source_sha256
+    root.certificate = [_pack_fields(proof, generated.ProofT()) for proof in program.certificate] or None
     builder = flatbuffers.Builder(1 << 16)
     builder.Finish(root.Pack(builder), file_identifier=IDENTIFIER)
     return bytes(builder.Output())
@@ -129,6 +130,8 @@ def _unpack(root: Any) -> ir.Program:
         weights=tuple(map(_unpack_weight, root.weights)),
         stop_ids=() if root.stopIds is None else _integers(root.stopIds),
         source_sha256=_text(root.sourceSha256), census=_unpack_fields(ir.Census, root.census),
+        certificate=tuple(_unpack_fields(ir.Proof, proof, property=ir.Property(proof.property))
+                          for proof in root.certificate or ()),
     )
 
 

@@ -66,6 +66,13 @@ class Visibility(IntEnum):
     DONOR = 1
 
 
+class Property(IntEnum):
+    """What an exporter may have proven of a program; ``certify`` has the proofs."""
+
+    UNIQUE_SCATTER = 0
+    SINGLE_COMPUTE_PASS = 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
     name: str
@@ -316,8 +323,17 @@ class Graph:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """A property that was proven, and the SHA-256 of what the proof looked at: a weight's i32 values, or the graph."""
+
+    property: Property
+    subject: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A graph with its shards: exactly what a ``.g4p`` file holds."""
+    """A graph with its shards: exactly what a ``.g4p`` file holds. ``certificate``: each property at most once."""
 
     graph: Graph
     shards: tuple[Shard, ...]
@@ -325,6 +341,7 @@ class Program:
     stop_ids: tuple[int, ...]
     source_sha256: str
     census: Census = field(default_factory=lambda: count(()))
+    certificate: tuple[Proof, ...] = ()
 
     def counted(self) -> Program:
         """The same program with the census of its ops."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from gemma4web.errors import UsageError
-from gemma4web.program import ir
+from gemma4web.program import certify, ir
 from gemma4web.program.ir import ABSENT, Graph, Op, Program, Role, Storage, Tensor
 
 
@@ -183,9 +183,10 @@ REFUSED: Final = frozenset({"draft_2_embedding_scale", "query_position_plus_one"
 
 
 def mutate(program: Program, name: str) -> Program:
-    """The program with one mistake and a census that fits it, unchecked. Raises UsageError for an unknown name."""
+    """The program with one mistake, a census and a certificate that fit it, unchecked. Raises UsageError for an unknown name."""
     if name not in MUTANTS:
         raise UsageError(f"no program mutant {name!r}", advice=f"one of {', '.join(MUTANTS)}")
     if name in ROUND_ONLY and program.graph.method != ir.K2_ROUND:
         raise UsageError(f"{name} is a mutant of {ir.K2_ROUND}, not of {program.graph.method}")
-    return MUTANTS[name](program).counted()
+    changed = MUTANTS[name](program).counted()
+    return replace(changed, certificate=certify.renewed(changed.certificate, changed.graph))

@@ -132,6 +132,11 @@ def OpKindCreator(unionType, table):
     return None
 
 
+class Property(object):
+    UniqueScatter = 0
+    SingleComputePass = 1
+
+
 class Tensor(object):
     __slots__ = ['_tab']
 
@@ -2869,6 +2874,115 @@ class CensusT(object):
         return census
 
 
+class Proof(object):
+    __slots__ = ['_tab']
+
+    @classmethod
+    def GetRootAs(cls, buf, offset=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, offset)
+        x = Proof()
+        x.Init(buf, n + offset)
+        return x
+
+    @classmethod
+    def GetRootAsProof(cls, buf, offset=0):
+        """This method is deprecated. Please switch to GetRootAs."""
+        return cls.GetRootAs(buf, offset)
+    @classmethod
+    def ProofBufferHasIdentifier(cls, buf, offset, size_prefixed=False):
+        return flatbuffers.util.BufferHasIdentifier(buf, offset, b"\x47\x34\x57\x50", size_prefixed=size_prefixed)
+
+    # Proof
+    def Init(self, buf, pos):
+        self._tab = flatbuffers.table.Table(buf, pos)
+
+    # Proof
+    def Property(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(4))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, o + self._tab.Pos)
+        return 0
+
+    # Proof
+    def Subject(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(6))
+        if o != 0:
+            return self._tab.String(o + self._tab.Pos)
+        return None
+
+    # Proof
+    def Sha256(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(8))
+        if o != 0:
+            return self._tab.String(o + self._tab.Pos)
+        return None
+
+def ProofStart(builder):
+    builder.StartObject(3)
+
+def ProofAddProperty(builder, property):
+    builder.PrependUint8Slot(0, property, 0)
+
+def ProofAddSubject(builder, subject):
+    builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(subject), 0)
+
+def ProofAddSha256(builder, sha256):
+    builder.PrependUOffsetTRelativeSlot(2, flatbuffers.number_types.UOffsetTFlags.py_type(sha256), 0)
+
+def ProofEnd(builder):
+    return builder.EndObject()
+
+
+
+class ProofT(object):
+
+    # ProofT
+    def __init__(self):
+        self.property = 0  # type: int
+        self.subject = None  # type: str
+        self.sha256 = None  # type: str
+
+    @classmethod
+    def InitFromBuf(cls, buf, pos):
+        proof = Proof()
+        proof.Init(buf, pos)
+        return cls.InitFromObj(proof)
+
+    @classmethod
+    def InitFromPackedBuf(cls, buf, pos=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, pos)
+        return cls.InitFromBuf(buf, pos+n)
+
+    @classmethod
+    def InitFromObj(cls, proof):
+        x = ProofT()
+        x._UnPack(proof)
+        return x
+
+    # ProofT
+    def _UnPack(self, proof):
+        if proof is None:
+            return
+        self.property = proof.Property()
+        self.subject = proof.Subject()
+        self.sha256 = proof.Sha256()
+
+    # ProofT
+    def Pack(self, builder):
+        if self.subject is not None:
+            subject = builder.CreateString(self.subject)
+        if self.sha256 is not None:
+            sha256 = builder.CreateString(self.sha256)
+        ProofStart(builder)
+        ProofAddProperty(builder, self.property)
+        if self.subject is not None:
+            ProofAddSubject(builder, subject)
+        if self.sha256 is not None:
+            ProofAddSha256(builder, sha256)
+        proof = ProofEnd(builder)
+        return proof
+
+
 class Program(object):
     __slots__ = ['_tab']
 
@@ -3148,8 +3262,32 @@ class Program(object):
             return self._tab.String(o + self._tab.Pos)
         return None
 
+    # Program
+    def Certificate(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(40))
+        if o != 0:
+            x = self._tab.Vector(o)
+            x += flatbuffers.number_types.UOffsetTFlags.py_type(j) * 4
+            x = self._tab.Indirect(x)
+            obj = Proof()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+    # Program
+    def CertificateLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(40))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Program
+    def CertificateIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(40))
+        return o == 0
+
 def ProgramStart(builder):
-    builder.StartObject(18)
+    builder.StartObject(19)
 
 def ProgramAddSchema(builder, schema):
     builder.PrependUint32Slot(0, schema, 0)
@@ -3226,6 +3364,12 @@ def ProgramAddCensus(builder, census):
 def ProgramAddSourceSha256(builder, sourceSha256):
     builder.PrependUOffsetTRelativeSlot(17, flatbuffers.number_types.UOffsetTFlags.py_type(sourceSha256), 0)
 
+def ProgramAddCertificate(builder, certificate):
+    builder.PrependUOffsetTRelativeSlot(18, flatbuffers.number_types.UOffsetTFlags.py_type(certificate), 0)
+
+def ProgramStartCertificateVector(builder, numElems):
+    return builder.StartVector(4, numElems, 4)
+
 def ProgramEnd(builder):
     return builder.EndObject()
 
@@ -3257,6 +3401,7 @@ class ProgramT(object):
         self.stopIds = None  # type: List[int]
         self.census = None  # type: Optional[CensusT]
         self.sourceSha256 = None  # type: str
+        self.certificate = None  # type: List[ProofT]
 
     @classmethod
     def InitFromBuf(cls, buf, pos):
@@ -3344,6 +3489,14 @@ class ProgramT(object):
         if program.Census() is not None:
             self.census = CensusT.InitFromObj(program.Census())
         self.sourceSha256 = program.SourceSha256()
+        if not program.CertificateIsNone():
+            self.certificate = []
+            for i in range(program.CertificateLength()):
+                if program.Certificate(i) is None:
+                    self.certificate.append(None)
+                else:
+                    proof_ = ProofT.InitFromObj(program.Certificate(i))
+                    self.certificate.append(proof_)
 
     # ProgramT
     def Pack(self, builder):
@@ -3409,6 +3562,14 @@ class ProgramT(object):
             census = self.census.Pack(builder)
         if self.sourceSha256 is not None:
             sourceSha256 = builder.CreateString(self.sourceSha256)
+        if self.certificate is not None:
+            certificatelist = []
+            for i in range(len(self.certificate)):
+                certificatelist.append(self.certificate[i].Pack(builder))
+            ProgramStartCertificateVector(builder, len(self.certificate))
+            for i in reversed(range(len(self.certificate))):
+                builder.PrependUOffsetTRelative(certificatelist[i])
+            certificate = builder.EndVector()
         ProgramStart(builder)
         ProgramAddSchema(builder, self.schema)
         if self.method is not None:
@@ -3438,6 +3599,8 @@ class ProgramT(object):
             ProgramAddCensus(builder, census)
         if self.sourceSha256 is not None:
             ProgramAddSourceSha256(builder, sourceSha256)
+        if self.certificate is not None:
+            ProgramAddCertificate(builder, certificate)
         program = ProgramEnd(builder)
         return program
 
