@@ -99,6 +99,7 @@ def test_unsupported_targets_name_the_field(tmp_path: Path, change: dict[str, An
     ("full_attention", {"original_max_position_embeddings": 8}, "original_max_position_embeddings"),
     ("full_attention", {"partial_rotary_factor": 1.5}, "partial_rotary_factor"),
     ("sliding_attention", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("full_attention", {"partial_rotary_factor": 1 / 17}, "partial_rotary_factor"),  # 16 pairs, none of which would turn
     ("sliding_attention", {"rope_theta": 0}, "rope_theta"),
 ])
 def test_rope_scaling_is_refused(tmp_path: Path, type_: str, change: dict[str, Any], field: str) -> None:

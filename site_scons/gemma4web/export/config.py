@@ -140,6 +140,14 @@ def _rope(f: Fields) -> dict[LayerType, RopeSettings]:
     return table
 
 
+def _check_turning(f: Fields, types: list[LayerType], head_dims: list[int], rope: dict[LayerType, RopeSettings]) -> None:
+    """Every head has a pair that turns: RoPE of none is no op of a program."""
+    for type_, head_dim in zip(types, head_dims, strict=True):
+        if not rope[type_].rotated_pairs(head_dim):
+            raise f.section("rope_parameters").section(type_).fail(
+                "partial_rotary_factor", f"a share of the head's {head_dim // 2} pairs that is one at least")
+
+
 def _donors(f: Fields, types: list[LayerType], shared: int) -> list[int]:
     """The layer whose cache each layer reads: shared layers read the last owner of their type."""
     first = len(types) - shared
@@ -175,7 +183,8 @@ def target_sizes(outer: Fields, prefix: str) -> Target:
     _refuse_unsupported(f)
     count, hidden, vocab = f.integer("num_hidden_layers", most=MAX_LAYERS), f.integer("hidden_size"), f.integer("vocab_size", most=MAX_VOCAB)
     types = _layer_types(f, count)
-    head_dims = _head_dims(f, types)
+    head_dims, rope = _head_dims(f, types), _rope(f)
+    _check_turning(f, types, head_dims, rope)
     shared = f.integer("num_kv_shared_layers", least=0, default=0)
     donors = _donors(f, types, shared)
     if any(head_dims[index] != head_dims[donor] for index, donor in enumerate(donors)):
@@ -193,7 +202,7 @@ def target_sizes(outer: Fields, prefix: str) -> Target:
     )
     return Target(
         vocab=vocab, hidden=hidden, query_heads=heads, kv_heads=kv_heads, window=f.integer("sliding_window"),
-        eps=f.number("rms_norm_eps", default=1e-6), layers=layers, rope=_rope(f), prefix=prefix,
+        eps=f.number("rms_norm_eps", default=1e-6), layers=layers, rope=rope, prefix=prefix,
         max_positions=f.integer("max_position_embeddings"), ple_width=ple, softcap=softcap,
     )
 
