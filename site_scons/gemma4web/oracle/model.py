@@ -192,7 +192,7 @@ class TargetModel(_Network):
 
 
 class AssistantModel(_Network):
-    """The assistant: draft steps over a target's caches."""
+    """The assistant: draft steps over a target's caches. ``centroid_scores`` collects one [centroids] array a step."""
 
     def __init__(self, model: Model, target: TargetModel, *, dtype: npt.DTypeLike = np.float64,
                  faults: Collection[Fault] = ()) -> None:
@@ -201,6 +201,7 @@ class AssistantModel(_Network):
         super().__init__(model, model.assistant, ASSISTANT_PREFIX, dtype, faults)
         self.sizes, self._target = model.assistant, target
         self._ordering = model.weights[ASSISTANT_PREFIX + TOKEN_ORDERING].reshape(self.sizes.centroids, -1)
+        self.centroid_scores: list[Array] = []
 
     def step(self, embedded: Array, state: Array, query_position: int, visible: dict[LayerType, Array],
              ) -> tuple[int, Array, Array]:
@@ -217,6 +218,7 @@ class AssistantModel(_Network):
             x = x * self._weight(f"{prefix}layer_scalar")
         y = self._norm(x, "model.norm.weight")[0]
         score = self._weight("masked_embedding.centroids.weight") @ y
+        self.centroid_scores.append(score)
         best = np.argsort(-score, kind="stable")[: self.sizes.top_k]
         candidates = self._ordering[best].reshape(-1)
         value = self._weight("model.embed_tokens.weight")[candidates] @ y
@@ -270,7 +272,7 @@ class RoundModel(PlainModel):
 
     def prefill(self, ids: Sequence[int]) -> int:
         token = super().prefill(ids)
-        self.draft_logits = []
+        self.draft_logits, self.assistant.centroid_scores = [], []
         self._state, self._end, self._last_rows = self.hidden[-1][-1], len(ids), len(ids)
         return token
 
