@@ -1,0 +1,185 @@
+"""Random models over everything that the exporter accepts: every value comes from the one table here, by a seed.
+
+A case is a target, mostly with an assistant, the way it is stored, how it is exported, and what is asked of it. Sizes are
+of two kinds: `groups`, where every matrix has columns that q4 can pack, and `odd`, where none but f32 will do.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gemma4web.program.ir import Q4_GROUP
+
+NAMES: Final = {"S": "sliding_attention", "F": "full_attention"}
+GROUPS: Final = "groups"
+EVERY: Final = "every layer"
+
+TABLE: Final[dict[str, tuple[Any, ...]]] = {
+    "sizes": (GROUPS, GROUPS, GROUPS, "odd"),
+    # Target. Vocabularies: small enough for drafts to hold by chance, primes, and beyond what one stage of argmax takes.
+    "vocab": (24, 64, 97, 256, 1000, 2051, 4099, 6000),
+    "layers": ("F", "FF", "SF", "SFF", "SSF", "FSF", "SFSF", "SSFSSF", "FFSSF", "SSSSFSSSSF"),
+    "kv_shared": ("none", "most", "some"),
+    "heads": (1, 2, 3, 4, 6, 8),
+    "queries_per_kv_head": (1, 2, 3, 4, 8),
+    "window": (2, 3, 4, 7, 16, 65, 200),
+    "sliding_theta": (1e4, 100.0, 5e5),
+    "full_theta": (1e6, 1e4, 3e7),
+    "partial_rotary_factor": (0.25, 0.1, 0.5, 0.75, 1.0),
+    "double_wide_mlp": (False, True),
+    "softcap": (None, 30.0, 5.0, 50.0),
+    "eps": (1e-6, 1e-5, 1e-3),
+    # Weights. Attention has no scale, so that norms of queries and keys set how sharp it is.
+    "layer_scalars": ((0.6, 1.0), (0.005, 0.9), (1.0, 3.0)),
+    "norms": ((0.75, 1.25), (0.1, 6.0), (20.0, 120.0), (-1.0, 1.0)),
+    "query_key_norms": ((0.3, 0.6), (0.1, 0.12), (0.9, 1.2)),
+    "gain": (0.5, 1.0, 2.0),
+    # Assistant.
+    "assistant": (True, True, True, True, True, False),
+    "assistant_layers": ("F", "SF", "FSF", "SSSF"),
+    "assistant_eps": (1e-6, 1e-4),
+    "assistant_queries_per_kv_head": (1, 2, 3),
+    "clusters": ("one", "few", "many", "all"),
+    "top_k": ("one", "some", "all"),
+    # How the checkpoint is stored.
+    "dtype": ("float32", "bfloat16", "float16"),
+    "sharded": (False, True),
+    "prefix": ("text", "multimodal"),
+    "spelling": ("per_layer_config", "global_head_dim"),
+    # How it is exported, and what is asked of it.
+    "logits": ("all", "all", "last"),
+    "prefill_rows": (3, 8, 64, 512),
+    "prompt_tokens": ((1, 33), (2, 70), (5, 19), (12, 130)),
+}
+_SIZES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
+    GROUPS: {"hidden": (32, 64, 96, 160), "intermediate": (32, 96, 224), "head_dim": (16, 32, 48, 64, 128),
+             "full_head_dim": (16, 32, 64, 96, 256), "ple": (0, 32, 64), "assistant_hidden": (32, 64, 96),
+             "assistant_intermediate": (32, 64, 160)},
+    "odd": {"hidden": (20, 37, 50, 77), "intermediate": (24, 45, 75), "head_dim": (6, 10, 18, 34),
+            "full_head_dim": (6, 14, 22, 66), "ple": (0, 7, 12, 20), "assistant_hidden": (12, 30, 51),
+            "assistant_intermediate": (18, 33)},
+}
+
+REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
+    "per-layer vocabulary": ("target", {"vocab_size_per_layer_input": 7, "hidden_size_per_layer_input": 32},
+                             "vocab_size_per_layer_input"),
+    "every layer shared": ("target", {"num_kv_shared_layers": EVERY}, "num_kv_shared_layers"),
+    "biases": ("target", {"attention_bias": True}, "attention_bias"),
+    "exact GELU": ("target", {"hidden_activation": "gelu"}, "hidden_activation"),
+    "bidirectional": ("target", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
+    "experts": ("target", {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8},
+                "enable_moe_block"),
+    "untied head": ("target", {"tie_word_embeddings": False}, "tie_word_embeddings"),
+    "odd head": ("target", {"head_dim": 15}, "head_dim"),
+    "query heads": ("target", {"num_attention_heads": 5, "num_key_value_heads": 3}, "num_attention_heads"),
+    "clusters that do not divide": ("assistant", {"num_centroids": 23}, "num_centroids"),
+    "more clusters wanted than there are": ("assistant", {"centroid_intermediate_top_k": 10_000}, "num_centroids"),
+    "another target": ("assistant", {"backbone_hidden_size": 11}, "backbone_hidden_size"),
+    "another window": ("assistant.text", {"sliding_window": 9}, "sliding_window"),
+    "another vocabulary": ("assistant.text", {"vocab_size": 17}, "vocab_size"),
+}
+"""What an exporter must refuse, naming the field: whose config (its text part) is changed, how, and the field."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """One draw. ``values``: what was drawn, by the table's names; ``target`` and ``assistant``: fields of the official
+    configuration classes, the assistant's as (outer, text) or None; ``refused``: the key of REFUSED to be tried on it."""
+
+    seed: int
+    values: dict[str, Any]
+    target: dict[str, Any]
+    assistant: tuple[dict[str, Any], dict[str, Any]] | None
+    refused: str
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return ("f32", "q4") if self.values["sizes"] == GROUPS else ("f32",)
+
+    def prompts(self) -> list[list[int]]:
+        """Token ids; 0 is left out, which the official `generate` would take for padding."""
+        draw = random.Random(f"{self.seed} prompts")
+        return [[draw.randrange(1, self.values["vocab"]) for _ in range(count)] for count in self.values["prompt_tokens"]]
+
+
+def _shared_layers(how: str, layers: str, draw: random.Random) -> int:
+    """How many layers at the end share: as many as possible leave one layer of each type before them."""
+    most = len(layers) - 1 - max(layers.index(type_) for type_ in set(layers))
+    return {"none": 0, "most": most, "some": draw.randint(0, most)}[how]
+
+
+def _clusters(how: str, vocab: int, draw: random.Random) -> int:
+    divisors = [count for count in range(2, min(vocab, 512) + 1) if vocab % count == 0] or [1]
+    return {"one": 1, "few": divisors[0], "many": draw.choice(divisors[len(divisors) // 2 :]), "all": vocab}[how]
+
+
+def _head_dims(values: dict[str, Any], sizes: dict[str, tuple[int, ...]], draw: random.Random, heads: tuple[int, ...],
+               ) -> tuple[int, int]:
+    """Head sizes; whole groups in the columns of every output projection when the sizes are of that kind."""
+    fitting = {name: [size for size in sizes[name] if values["sizes"] != GROUPS
+                      or all(count * size % Q4_GROUP == 0 for count in heads)] for name in ("head_dim", "full_head_dim")}
+    return draw.choice(fitting["head_dim"]), draw.choice(fitting["full_head_dim"])
+
+
+def draw_case(seed: int) -> Case:
+    """The case of a seed, the same wherever it is drawn."""
+    draw = random.Random(f"{seed} case")
+    values = {name: draw.choice(choices) for name, choices in TABLE.items()}
+    sizes = _SIZES[values["sizes"]]
+    values |= {name: draw.choice(choices) for name, choices in sizes.items() if "head_dim" not in name}
+    if values["vocab"] > 2000:  # a large head and table beside large layers is only slow
+        values["hidden"] = min(sizes["hidden"][:2])
+    values["kv_heads"] = values["heads"] // values["queries_per_kv_head"] or 1
+    while values["heads"] % values["kv_heads"]:
+        values["kv_heads"] -= 1
+    values["assistant_heads"] = values["kv_heads"] * values["assistant_queries_per_kv_head"]
+    values["head_dim"], values["full_head_dim"] = _head_dims(values, sizes, draw,
+                                                             (values["heads"], values["assistant_heads"]))
+    # The official assistant looks at both kinds of caches, whatever its own layers are.
+    values["assistant"] = values["assistant"] and set(values["layers"]) == set("SF")
+    values["kv_shared_layers"] = _shared_layers(values["kv_shared"], values["layers"], draw)
+    values["centroids"] = _clusters(values["clusters"], values["vocab"], draw)
+    values["best"] = {"one": 1, "some": draw.randint(1, values["centroids"]), "all": values["centroids"]}[values["top_k"]]
+    refused = draw.choice([name for name, (whose, _, _) in REFUSED.items() if values["assistant"] or whose == "target"])
+    return Case(seed=seed, values=values, target=_target(values), assistant=_assistant(values), refused=refused)
+
+
+def _text(values: dict[str, Any], layers: str) -> dict[str, Any]:
+    """Fields that target and assistant must have in common."""
+    return {
+        "vocab_size": values["vocab"], "num_hidden_layers": len(layers), "layer_types": [NAMES[type_] for type_ in layers],
+        "num_key_value_heads": values["kv_heads"], "head_dim": values["head_dim"],
+        "global_head_dim": values["full_head_dim"], "sliding_window": values["window"], "max_position_embeddings": 512,
+        "rope_parameters": {
+            NAMES["S"]: {"rope_type": "default", "rope_theta": values["sliding_theta"]},
+            NAMES["F"]: {"rope_type": "proportional", "rope_theta": values["full_theta"],
+                         "partial_rotary_factor": values["partial_rotary_factor"]}},
+        "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": None,
+    }
+
+
+def _target(values: dict[str, Any]) -> dict[str, Any]:
+    return _text(values, values["layers"]) | {
+        "hidden_size": values["hidden"], "intermediate_size": values["intermediate"],
+        "num_attention_heads": values["heads"], "num_kv_shared_layers": values["kv_shared_layers"],
+        "use_double_wide_mlp": values["double_wide_mlp"], "hidden_size_per_layer_input": values["ple"],
+        "vocab_size_per_layer_input": values["vocab"], "final_logit_softcapping": values["softcap"],
+        "rms_norm_eps": values["eps"],
+    }
+
+
+def _assistant(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    if not values["assistant"]:
+        return None
+    layers = values["assistant_layers"]
+    text = _text(values, layers) | {
+        "hidden_size": values["assistant_hidden"], "intermediate_size": values["assistant_intermediate"],
+        "num_attention_heads": values["assistant_heads"], "num_kv_shared_layers": len(layers),
+        "use_double_wide_mlp": False, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+        "final_logit_softcapping": None, "rms_norm_eps": values["assistant_eps"],
+    }
+    outer = {"backbone_hidden_size": values["hidden"], "use_ordered_embeddings": True,
+             "num_centroids": values["centroids"], "centroid_intermediate_top_k": values["best"]}
+    return outer, text
