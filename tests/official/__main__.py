@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,12 +22,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tests.official import report
-from tests.official.cases import Case, draw_case
-from tests.official.comparison import Outcome, compare
+from tests.official.cases import draw_case
+from tests.official.comparison import compare
 from tests.support.chrome import Chrome
 from tests.support.gpu_page import set_up_chromium
 
-from gemma4web.errors import UsageError
+from gemma4web.errors import Gemma4WebError, UsageError
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 BUNDLE: Final = REPOSITORY / "build/bundle"
@@ -58,30 +57,21 @@ def _staged(wanted: bool) -> Iterator[tuple[Chrome, Path] | None]:
         chrome.close()
 
 
-def _run(case: Case, work: Path, staged: tuple[Chrome, Path] | None) -> Outcome:
-    """A case whatever happens in it: an exception is one of its failures."""
-    try:
-        return compare(case, work, staged)
-    except Exception:  # noqa: BLE001  the run goes on with the next case
-        (work / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        return Outcome(failures=[traceback.format_exc(limit=-2)])
-
-
 def main() -> int:
     arguments = _parser().parse_args()
     torch.set_num_threads(1)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
     seeds = list(range(arguments.seed, arguments.seed + arguments.cases))
-    entries: list[report.Entry] = []
+    results: list[report.Result] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with _staged(arguments.browser > 0) as staged, Progress(*columns, console=console) as progress:
         task = progress.add_task("cases", total=len(seeds))
         for number, seed in enumerate(seeds):
             progress.update(task, description=f"seed {seed}")
             case, work, began = draw_case(seed), Path(tempfile.mkdtemp(prefix=f"official-{seed}-")), time.monotonic()
-            outcome = _run(case, work, staged if number < arguments.browser else None)
-            entries.append(report.entry(case, outcome, seconds=time.monotonic() - began))
-            report.write(arguments.record, seeds, entries)
+            outcome = compare(case, work, staged if number < arguments.browser else None)
+            results.append(report.Result(case=case, outcome=outcome, seconds=time.monotonic() - began))
+            report.write(arguments.record, results, wanted=len(seeds))
             if outcome.failures:
                 console.print(f"seed {seed} failed, kept in {work}; again: python -m tests.official --seed {seed} --cases 1"
                               f"{' --browser 1' if number < arguments.browser else ''}", style="bold red")
@@ -90,10 +80,14 @@ def main() -> int:
             else:
                 shutil.rmtree(work)
             progress.advance(task)
-    report.show(console, entries)
+    report.show(console, results)
     console.print(f"record: {arguments.record}")
-    return int(any(one["failures"] for one in entries))
+    return int(any(result.outcome.failures for result in results))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Gemma4WebError as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(problem.exit_code)

@@ -6,7 +6,9 @@ of two kinds: `groups`, where every matrix has columns that q4 can pack, and `od
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,7 +53,7 @@ TABLE: Final[dict[str, tuple[Any, ...]]] = {
     # How it is exported, and what is asked of it.
     "logits": ("all", "all", "last"),
     "prefill_rows": (3, 8, 64, 512),
-    "prompt_tokens": ((1, 33), (2, 70), (5, 19), (12, 130)),
+    "prompt_tokens": ((1, 33), (2, 70), (5, 19), (12, 130), (3, 600)),
 }
 _SIZES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
     GROUPS: {"hidden": (32, 64, 96, 160), "intermediate": (32, 96, 224), "head_dim": (16, 32, 48, 64, 128),
@@ -62,6 +64,8 @@ _SIZES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
             "assistant_intermediate": (18, 33)},
 }
 
+TABLE_SHA256: Final = hashlib.sha256(repr((TABLE, _SIZES)).encode()).hexdigest()
+"""Two runs drew from the same table when this is equal."""
 REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "per-layer vocabulary": ("target", {"vocab_size_per_layer_input": 7, "hidden_size_per_layer_input": 32},
                              "vocab_size_per_layer_input"),
@@ -95,54 +99,70 @@ class Case:
     refused: str
 
     @property
+    def summary(self) -> str:
+        """All values in one line."""
+        return " ".join(f"{name}={value}".replace(" ", "") for name, value in self.values.items())
+
+    @property
     def forms(self) -> tuple[str, ...]:
         return ("f32", "q4") if self.values["sizes"] == GROUPS else ("f32",)
 
     def prompts(self) -> list[list[int]]:
-        """Token ids; 0 is left out, which the official `generate` would take for padding."""
+        """Token ids of two prompts; 0 is left out, which the official `generate` would take for padding."""
         draw = random.Random(f"{self.seed} prompts")
         return [[draw.randrange(1, self.values["vocab"]) for _ in range(count)] for count in self.values["prompt_tokens"]]
 
 
-def _shared_layers(how: str, layers: str, draw: random.Random) -> int:
+class _Draws:
+    """Every name has a stream of its own: another row or value of the table leaves all other draws of a seed as they are."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def choice(self, name: str, choices: Sequence[Any]) -> Any:
+        return random.Random(f"{self._seed} {name}").choice(choices)
+
+
+def _shared_layers(how: str, layers: str, draws: _Draws) -> int:
     """How many layers at the end share: as many as possible leave one layer of each type before them."""
     most = len(layers) - 1 - max(layers.index(type_) for type_ in set(layers))
-    return {"none": 0, "most": most, "some": draw.randint(0, most)}[how]
+    return {"none": 0, "most": most, "some": draws.choice("kv_shared_layers", range(most + 1))}[how]
 
 
-def _clusters(how: str, vocab: int, draw: random.Random) -> int:
+def _clusters(how: str, vocab: int, draws: _Draws) -> int:
     divisors = [count for count in range(2, min(vocab, 512) + 1) if vocab % count == 0] or [1]
-    return {"one": 1, "few": divisors[0], "many": draw.choice(divisors[len(divisors) // 2 :]), "all": vocab}[how]
+    many = draws.choice("centroids", divisors[len(divisors) // 2 :])
+    return {"one": 1, "few": divisors[0], "many": many, "all": vocab}[how]
 
 
-def _head_dims(values: dict[str, Any], sizes: dict[str, tuple[int, ...]], draw: random.Random, heads: tuple[int, ...],
-               ) -> tuple[int, int]:
-    """Head sizes; whole groups in the columns of every output projection when the sizes are of that kind."""
-    fitting = {name: [size for size in sizes[name] if values["sizes"] != GROUPS
-                      or all(count * size % Q4_GROUP == 0 for count in heads)] for name in ("head_dim", "full_head_dim")}
-    return draw.choice(fitting["head_dim"]), draw.choice(fitting["full_head_dim"])
+def _head_dim(name: str, values: dict[str, Any], draws: _Draws) -> int:
+    """Whole groups in the columns of every output projection when the sizes are of that kind."""
+    counts = (values["heads"], values["assistant_heads"])
+    return draws.choice(name, [size for size in _SIZES[values["sizes"]][name] if values["sizes"] != GROUPS
+                               or all(count * size % Q4_GROUP == 0 for count in counts)])
 
 
 def draw_case(seed: int) -> Case:
     """The case of a seed, the same wherever it is drawn."""
-    draw = random.Random(f"{seed} case")
-    values = {name: draw.choice(choices) for name, choices in TABLE.items()}
+    draws = _Draws(seed)
+    values = {name: draws.choice(name, choices) for name, choices in TABLE.items()}
     sizes = _SIZES[values["sizes"]]
-    values |= {name: draw.choice(choices) for name, choices in sizes.items() if "head_dim" not in name}
+    values |= {name: draws.choice(name, choices) for name, choices in sizes.items() if "head_dim" not in name}
     if values["vocab"] > 2000:  # a large head and table beside large layers is only slow
-        values["hidden"] = min(sizes["hidden"][:2])
+        values["hidden"] = min(values["hidden"], sizes["hidden"][1])
     values["kv_heads"] = values["heads"] // values["queries_per_kv_head"] or 1
     while values["heads"] % values["kv_heads"]:
         values["kv_heads"] -= 1
     values["assistant_heads"] = values["kv_heads"] * values["assistant_queries_per_kv_head"]
-    values["head_dim"], values["full_head_dim"] = _head_dims(values, sizes, draw,
-                                                             (values["heads"], values["assistant_heads"]))
+    values |= {name: _head_dim(name, values, draws) for name in ("head_dim", "full_head_dim")}
     # The official assistant looks at both kinds of caches, whatever its own layers are.
     values["assistant"] = values["assistant"] and set(values["layers"]) == set("SF")
-    values["kv_shared_layers"] = _shared_layers(values["kv_shared"], values["layers"], draw)
-    values["centroids"] = _clusters(values["clusters"], values["vocab"], draw)
-    values["best"] = {"one": 1, "some": draw.randint(1, values["centroids"]), "all": values["centroids"]}[values["top_k"]]
-    refused = draw.choice([name for name, (whose, _, _) in REFUSED.items() if values["assistant"] or whose == "target"])
+    values["kv_shared_layers"] = _shared_layers(values["kv_shared"], values["layers"], draws)
+    values["centroids"] = _clusters(values["clusters"], values["vocab"], draws)
+    some = draws.choice("best", range(1, values["centroids"] + 1))
+    values["best"] = {"one": 1, "some": some, "all": values["centroids"]}[values["top_k"]]
+    refused = draws.choice("refused", [name for name, (whose, _, _) in REFUSED.items()
+                                       if values["assistant"] or whose == "target"])
     return Case(seed=seed, values=values, target=_target(values), assistant=_assistant(values), refused=refused)
 
 
@@ -151,7 +171,7 @@ def _text(values: dict[str, Any], layers: str) -> dict[str, Any]:
     return {
         "vocab_size": values["vocab"], "num_hidden_layers": len(layers), "layer_types": [NAMES[type_] for type_ in layers],
         "num_key_value_heads": values["kv_heads"], "head_dim": values["head_dim"],
-        "global_head_dim": values["full_head_dim"], "sliding_window": values["window"], "max_position_embeddings": 512,
+        "global_head_dim": values["full_head_dim"], "sliding_window": values["window"], "max_position_embeddings": 1024,
         "rope_parameters": {
             NAMES["S"]: {"rope_type": "default", "rope_theta": values["sliding_theta"]},
             NAMES["F"]: {"rope_type": "proportional", "rope_theta": values["full_theta"],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shutil
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ from gemma4web.program.decoder import ASSISTANT_PREFIX
 from gemma4web.program.ir import DRAFTS
 
 NEW_TOKENS: Final = 24
-CONTEXT: Final = 256
+CONTEXT: Final = 640
 REFERENCE_TOLERANCE: Final = 1e-9
 """Of the reference model, float64 as the official one is."""
 F32_FACTOR: Final = 8.0
@@ -237,11 +238,10 @@ def _tolerances(outcome: Outcome) -> None:
                           f"{form} {who}: logits differ by {difference.relative:.2e} of their range, wanted {limit:.1e}")
 
 
-def compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None) -> Outcome:
-    """Runs a case in the empty folder ``work``. ``staged``: a browser and a staged bundle, to run it there too."""
-    outcome, checkpoint = Outcome(), work / "checkpoint"
+def _compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None, outcome: Outcome) -> None:
+    checkpoint, prompts = work / "checkpoint", case.prompts()
     models = build(case)
-    align_drafts(models, case.prompts(), NEW_TOKENS)
+    align_drafts(models, prompts, NEW_TOKENS)
     save(models, case, checkpoint)
     _refused(case, outcome, work)
     for form in case.forms:
@@ -252,11 +252,23 @@ def compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None) -> Outco
         model, narrow = from_folder(open_folder(work / form)), load(case, checkpoint)
         if form == "q4":
             replace_weights(narrow, model.weights, ASSISTANT_PREFIX)
-        decoded = list(_official(outcome, form, widened(narrow), narrow, case.prompts()))
+        decoded = list(_official(outcome, form, widened(narrow), narrow, prompts))
         for official in decoded:
             _reference(case, outcome, form, model, official)
         if staged is not None:
             chrome, bundle = staged
             _browser(case, outcome, form, model, (chrome, bundle_with(bundle, work / form, work / f"{form}-bundle")), decoded)
+
+
+def compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None) -> Outcome:
+    """Runs a case in the empty folder ``work``. ``staged``: a browser and a staged bundle, to run it there too.
+
+    An exception is one of the failures, so that what was compared before it is not lost.
+    """
+    outcome = Outcome()
+    try:
+        _compare(case, work, staged, outcome)
+    except Exception:  # noqa: BLE001  a run goes on with the next case
+        outcome.failures.append(traceback.format_exc())
     _tolerances(outcome)
     return outcome
