@@ -47,6 +47,11 @@ class Visibility(object):
     Donor = 1
 
 
+class DraftHead(object):
+    Centroids = 0
+    Dense = 1
+
+
 class OpKind(object):
     NONE = 0
     Embedding = 1
@@ -3148,8 +3153,15 @@ class Program(object):
             return self._tab.String(o + self._tab.Pos)
         return None
 
+    # Program
+    def DraftHead(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(40))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, o + self._tab.Pos)
+        return 0
+
 def ProgramStart(builder):
-    builder.StartObject(18)
+    builder.StartObject(19)
 
 def ProgramAddSchema(builder, schema):
     builder.PrependUint32Slot(0, schema, 0)
@@ -3226,6 +3238,9 @@ def ProgramAddCensus(builder, census):
 def ProgramAddSourceSha256(builder, sourceSha256):
     builder.PrependUOffsetTRelativeSlot(17, flatbuffers.number_types.UOffsetTFlags.py_type(sourceSha256), 0)
 
+def ProgramAddDraftHead(builder, draftHead):
+    builder.PrependUint8Slot(18, draftHead, 0)
+
 def ProgramEnd(builder):
     return builder.EndObject()
 
@@ -3257,6 +3272,7 @@ class ProgramT(object):
         self.stopIds = None  # type: List[int]
         self.census = None  # type: Optional[CensusT]
         self.sourceSha256 = None  # type: str
+        self.draftHead = 0  # type: int
 
     @classmethod
     def InitFromBuf(cls, buf, pos):
@@ -3344,6 +3360,7 @@ class ProgramT(object):
         if program.Census() is not None:
             self.census = CensusT.InitFromObj(program.Census())
         self.sourceSha256 = program.SourceSha256()
+        self.draftHead = program.DraftHead()
 
     # ProgramT
     def Pack(self, builder):
@@ -3438,6 +3455,7 @@ class ProgramT(object):
             ProgramAddCensus(builder, census)
         if self.sourceSha256 is not None:
             ProgramAddSourceSha256(builder, sourceSha256)
+        ProgramAddDraftHead(builder, self.draftHead)
         program = ProgramEnd(builder)
         return program
 
