@@ -7,6 +7,7 @@ of two kinds: `groups`, where every matrix has columns that q4 can pack, and `od
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ EVERY: Final = "every layer"
 
 TABLE: Final[dict[str, tuple[Any, ...]]] = {
     "sizes": (GROUPS, GROUPS, GROUPS, "odd"),
+    "family": ("gemma4", "gemma4", "gemma4_unified"),
     # Target. Vocabularies: small enough for drafts to hold by chance, primes, and beyond what one stage of argmax takes.
     "vocab": (24, 64, 97, 256, 1000, 2051, 4099, 6000),
     "layers": ("F", "FF", "SF", "SFF", "SSF", "FSF", "SFSF", "SSFSSF", "FFSSF", "SSSSFSSSSF"),
     "kv_shared": ("none", "most", "some"),
     "heads": (1, 2, 3, 4, 6, 8),
     "queries_per_kv_head": (1, 2, 3, 4, 8),
+    "values_from_keys": (False, False, True),
+    "full_kv_heads": ("as sliding", "one", "some"),
     "window": (2, 3, 4, 7, 16, 65, 200),
     "sliding_theta": (1e4, 100.0, 5e5),
     "full_theta": (1e6, 1e4, 3e7),
@@ -40,6 +44,7 @@ TABLE: Final[dict[str, tuple[Any, ...]]] = {
     "gain": (0.5, 1.0, 2.0),
     # Assistant.
     "assistant": (True, True, True, True, True, False),
+    "draft_head": ("centroids", "centroids", "dense"),
     "assistant_layers": ("F", "SF", "FSF", "SSSF"),
     "assistant_eps": (1e-6, 1e-4),
     "assistant_queries_per_kv_head": (1, 2, 3),
@@ -53,7 +58,7 @@ TABLE: Final[dict[str, tuple[Any, ...]]] = {
     # How it is exported, and what is asked of it.
     "logits": ("all", "all", "last"),
     "prefill_rows": (3, 8, 64, 512),
-    "prompt_tokens": ((1, 33), (2, 70), (5, 19), (12, 130), (3, 600)),
+    "prompt_tokens": ((1, 33), (2, 70), (5, 19), (12, 40), (3, 130)),
 }
 _SIZES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
     GROUPS: {"hidden": (32, 64, 96, 160), "intermediate": (32, 96, 224), "head_dim": (16, 32, 48, 64, 128),
@@ -76,15 +81,23 @@ REFUSED: Final[dict[str, tuple[str, dict[str, Any], str]]] = {
     "experts": ("target", {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8},
                 "enable_moe_block"),
     "untied head": ("target", {"tie_word_embeddings": False}, "tie_word_embeddings"),
-    "odd head": ("target", {"head_dim": 15}, "head_dim"),
+    "odd head": ("target", {"global_head_dim": 15}, "head_dim"),
+    "a head that does not turn": ("target", {"rope_parameters": {
+        NAMES["S"]: {"rope_type": "default", "rope_theta": 1e4},
+        NAMES["F"]: {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.001}}},
+                                  "partial_rotary_factor"),
     "query heads": ("target", {"num_attention_heads": 5, "num_key_value_heads": 3}, "num_attention_heads"),
     "clusters that do not divide": ("assistant", {"num_centroids": 23}, "num_centroids"),
-    "more clusters wanted than there are": ("assistant", {"centroid_intermediate_top_k": 10_000}, "num_centroids"),
+    "more clusters wanted than there are": ("assistant", {"centroid_intermediate_top_k": 10_000},
+                                             "centroid_intermediate_top_k"),
     "another target": ("assistant", {"backbone_hidden_size": 11}, "backbone_hidden_size"),
     "another window": ("assistant.text", {"sliding_window": 9}, "sliding_window"),
     "another vocabulary": ("assistant.text", {"vocab_size": 17}, "vocab_size"),
 }
 """What an exporter must refuse, naming the field: whose config (its text part) is changed, how, and the field."""
+_PER_LAYER: Final = ("per-layer vocabulary", "experts")
+_CENTROIDS: Final = ("clusters that do not divide", "more clusters wanted than there are")
+"""Of these the unified family has no fields, and a dense head no use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,11 +148,25 @@ def _clusters(how: str, vocab: int, draws: _Draws) -> int:
     return {"one": 1, "few": divisors[0], "many": many, "all": vocab}[how]
 
 
+def _full_kv_heads(values: dict[str, Any], draws: _Draws) -> int:
+    """Of full layers; they differ from those of sliding layers only where values come from keys."""
+    divisors = [count for count in range(1, values["heads"] + 1) if values["heads"] % count == 0]
+    some = {"as sliding": values["kv_heads"], "one": 1, "some": draws.choice("kv_heads_of_full", divisors)}
+    return some[values["full_kv_heads"]] if values["values_from_keys"] else values["kv_heads"]
+
+
+def _can_be_refused(name: str, values: dict[str, Any]) -> bool:
+    return not (REFUSED[name][0] != "target" and not values["assistant"]
+                or name in _PER_LAYER and values["family"] == "gemma4_unified"
+                or name in _CENTROIDS and values["draft_head"] == "dense")
+
+
 def _head_dim(name: str, values: dict[str, Any], draws: _Draws) -> int:
-    """Whole groups in the columns of every output projection when the sizes are of that kind."""
+    """A pair of it turns, and the columns of every output projection are whole groups when the sizes are of that kind."""
     counts = (values["heads"], values["assistant_heads"])
-    return draws.choice(name, [size for size in _SIZES[values["sizes"]][name] if values["sizes"] != GROUPS
-                               or all(count * size % Q4_GROUP == 0 for count in counts)])
+    return draws.choice(name, [
+        size for size in _SIZES[values["sizes"]][name] if values["partial_rotary_factor"] * size >= 2
+        and (values["sizes"] != GROUPS or all(count * size % Q4_GROUP == 0 for count in counts))])
 
 
 def draw_case(seed: int) -> Case:
@@ -153,7 +180,10 @@ def draw_case(seed: int) -> Case:
     values["kv_heads"] = values["heads"] // values["queries_per_kv_head"] or 1
     while values["heads"] % values["kv_heads"]:
         values["kv_heads"] -= 1
-    values["assistant_heads"] = values["kv_heads"] * values["assistant_queries_per_kv_head"]
+    values["kv_heads_of_full"] = _full_kv_heads(values, draws)
+    values["assistant_heads"] = math.lcm(values["kv_heads"], values["kv_heads_of_full"]) * values["assistant_queries_per_kv_head"]
+    if values["family"] == "gemma4_unified":
+        values["ple"] = 0
     values |= {name: _head_dim(name, values, draws) for name in ("head_dim", "full_head_dim")}
     # The official assistant looks at both kinds of caches, whatever its own layers are.
     values["assistant"] = values["assistant"] and set(values["layers"]) == set("SF")
@@ -161,8 +191,7 @@ def draw_case(seed: int) -> Case:
     values["centroids"] = _clusters(values["clusters"], values["vocab"], draws)
     some = draws.choice("best", range(1, values["centroids"] + 1))
     values["best"] = {"one": 1, "some": some, "all": values["centroids"]}[values["top_k"]]
-    refused = draws.choice("refused", [name for name, (whose, _, _) in REFUSED.items()
-                                       if values["assistant"] or whose == "target"])
+    refused = draws.choice("refused", [name for name in REFUSED if _can_be_refused(name, values)])
     return Case(seed=seed, values=values, target=_target(values), assistant=_assistant(values), refused=refused)
 
 
@@ -171,23 +200,30 @@ def _text(values: dict[str, Any], layers: str) -> dict[str, Any]:
     return {
         "vocab_size": values["vocab"], "num_hidden_layers": len(layers), "layer_types": [NAMES[type_] for type_ in layers],
         "num_key_value_heads": values["kv_heads"], "head_dim": values["head_dim"],
-        "global_head_dim": values["full_head_dim"], "sliding_window": values["window"], "max_position_embeddings": 1024,
+        "global_head_dim": values["full_head_dim"], "sliding_window": values["window"], "max_position_embeddings": 512,
         "rope_parameters": {
             NAMES["S"]: {"rope_type": "default", "rope_theta": values["sliding_theta"]},
             NAMES["F"]: {"rope_type": "proportional", "rope_theta": values["full_theta"],
                          "partial_rotary_factor": values["partial_rotary_factor"]}},
-        "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": None,
+        "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": None, "attention_k_eq_v": values["values_from_keys"],
+        "num_global_key_value_heads": values["kv_heads_of_full"] if values["values_from_keys"] else None,
     }
+
+
+def _per_layer_embeddings(values: dict[str, Any], width: int) -> dict[str, Any]:
+    """Fields of them, which the unified family does not have."""
+    if values["family"] == "gemma4_unified":
+        return {}
+    return {"hidden_size_per_layer_input": width, "vocab_size_per_layer_input": values["vocab"] if width else 0}
 
 
 def _target(values: dict[str, Any]) -> dict[str, Any]:
     return _text(values, values["layers"]) | {
         "hidden_size": values["hidden"], "intermediate_size": values["intermediate"],
         "num_attention_heads": values["heads"], "num_kv_shared_layers": values["kv_shared_layers"],
-        "use_double_wide_mlp": values["double_wide_mlp"], "hidden_size_per_layer_input": values["ple"],
-        "vocab_size_per_layer_input": values["vocab"], "final_logit_softcapping": values["softcap"],
+        "use_double_wide_mlp": values["double_wide_mlp"], "final_logit_softcapping": values["softcap"],
         "rms_norm_eps": values["eps"],
-    }
+    } | _per_layer_embeddings(values, values["ple"])
 
 
 def _assistant(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -197,9 +233,8 @@ def _assistant(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] 
     text = _text(values, layers) | {
         "hidden_size": values["assistant_hidden"], "intermediate_size": values["assistant_intermediate"],
         "num_attention_heads": values["assistant_heads"], "num_kv_shared_layers": len(layers),
-        "use_double_wide_mlp": False, "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
-        "final_logit_softcapping": None, "rms_norm_eps": values["assistant_eps"],
-    }
-    outer = {"backbone_hidden_size": values["hidden"], "use_ordered_embeddings": True,
+        "use_double_wide_mlp": False, "final_logit_softcapping": None, "rms_norm_eps": values["assistant_eps"],
+    } | _per_layer_embeddings(values, 0)
+    outer = {"backbone_hidden_size": values["hidden"], "use_ordered_embeddings": values["draft_head"] == "centroids",
              "num_centroids": values["centroids"], "centroid_intermediate_top_k": values["best"]}
     return outer, text

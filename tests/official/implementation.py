@@ -25,18 +25,12 @@ import numpy.typing as npt
 import torch
 import transformers
 from tests.official.cases import EVERY, REFUSED, Case
-from transformers import (
-    Gemma4AssistantConfig,
-    Gemma4AssistantForCausalLM,
-    Gemma4Config,
-    Gemma4ForCausalLM,
-    Gemma4ForConditionalGeneration,
-    Gemma4TextConfig,
-)
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator as Drafter
 
 from gemma4web.program.ir import DRAFTS
 
+FAMILIES: Final = {"gemma4": "Gemma4", "gemma4_unified": "Gemma4Unified"}
+"""What the names of the library's classes begin with."""
 Array = npt.NDArray[np.float64]
 VERSIONS: Final = {"torch": torch.__version__, "transformers": transformers.__version__}
 
@@ -50,6 +44,14 @@ def float64() -> Iterator[None]:
     with mock.patch.object(torch, "float", torch.float64), mock.patch.object(torch, "float32", torch.float64), \
             mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
         yield
+
+
+def _class(case: Case, name: str) -> Any:
+    return getattr(transformers, FAMILIES[case.values["family"]] + name)
+
+
+def _target_class(case: Case) -> Any:
+    return _class(case, "ForConditionalGeneration" if case.values["prefix"] == "multimodal" else "ForCausalLM")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,29 +86,41 @@ class Models:
             assistant.generation_config.num_assistant_tokens = DRAFTS
             assistant.generation_config.num_assistant_tokens_schedule = "constant"
 
-    def wide(self) -> bool:
-        return next(self.target.parameters()).dtype == torch.float64
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """float64 where the weights are. The library slices per-layer embeddings that a model does not have before layers
+        that share caches, unless all hidden states are wanted."""
+        text, wide = self.target.config.get_text_config(), next(self.target.parameters()).dtype == torch.float64
+        with float64() if wide else nullcontext(), mock.patch.object(text, "output_hidden_states", True) \
+                if getattr(text, "hidden_size_per_layer_input", 1) == 0 else nullcontext():
+            yield
 
     @torch.no_grad()
     def logits(self, ids: list[int]) -> Array:
         """Of every row of one pass without a cache: [len(ids), vocab]."""
-        with float64() if self.wide() else nullcontext():
+        with self._computing():
             return np.asarray(self.target(input_ids=torch.tensor([ids]), use_cache=False).logits[0].double().numpy())
+
+    def _generate(self, prompt: list[int], count: int, **more: Any) -> list[int]:
+        ids = torch.tensor([prompt])
+        text = self.target.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, **more)
+        return text[0, len(prompt):].tolist()
+
+    @torch.no_grad()
+    def speculate(self, prompt: list[int], count: int) -> tuple[list[int], list[Round]]:
+        """``count`` greedy tokens with the assistant, and the rounds that they came in."""
+        with self._computing(), _recorded_rounds() as rounds:
+            tokens = self._generate(prompt, count, assistant_model=self.assistant)
+        return tokens, [played for played in rounds if played.pos >= len(prompt)]
 
     @torch.no_grad()
     def decode(self, prompt: list[int], count: int) -> Decoded:
         """``count`` greedy tokens through the caches, alone and with the assistant."""
-        ids = torch.tensor([prompt])
-        common: dict[str, Any] = {"attention_mask": torch.ones_like(ids), "max_new_tokens": count, "do_sample": False}
-        with float64() if self.wide() else nullcontext():
-            tokens = self.target.generate(ids, **common)[0, len(prompt):].tolist()
-            found = Decoded(prompt=prompt, tokens=tokens, logits=self.logits([*prompt, *tokens[:-1]]))
-            if self.assistant is None:
-                return found
-            with _recorded_rounds() as rounds:
-                speculative = self.target.generate(ids, assistant_model=self.assistant, **common)[0, len(prompt):].tolist()
-        return Decoded(prompt=prompt, tokens=tokens, logits=found.logits, speculative=speculative,
-                       rounds=[played for played in rounds if played.pos >= len(prompt)])
+        with self._computing():
+            tokens = self._generate(prompt, count)
+        speculative, rounds = (None, []) if self.assistant is None else self.speculate(prompt, count)
+        return Decoded(prompt=prompt, tokens=tokens, logits=self.logits([*prompt, *tokens[:-1]]), speculative=speculative,
+                       rounds=rounds)
 
 
 @contextmanager
@@ -131,12 +145,12 @@ def _recorded_rounds() -> Iterator[list[Round]]:
         yield rounds
 
 
-def _configs(case: Case) -> tuple[Gemma4TextConfig, Gemma4AssistantConfig | None]:
-    target = Gemma4TextConfig(**case.target)
+def _configs(case: Case) -> tuple[Any, Any | None]:
+    text = _class(case, "TextConfig")
     if case.assistant is None:
-        return target, None
-    outer, text = case.assistant
-    return target, Gemma4AssistantConfig(**outer, text_config=Gemma4TextConfig(**text))
+        return text(**case.target), None
+    outer, own = case.assistant
+    return text(**case.target), _class(case, "AssistantConfig")(**outer, text_config=text(**own))
 
 
 def _random_weights(model: torch.nn.Module, values: dict[str, Any], generator: torch.Generator) -> None:
@@ -164,10 +178,8 @@ def build(case: Case) -> Models:
     generator = torch.Generator().manual_seed(case.seed)
     text, outer = _configs(case)
     if case.values["prefix"] == "multimodal":
-        target: Any = Gemma4ForConditionalGeneration(Gemma4Config(text_config=text, vision_config=None, audio_config=None))
-    else:
-        target = Gemma4ForCausalLM(text)
-    assistant = None if outer is None else Gemma4AssistantForCausalLM(outer)
+        text = _class(case, "Config")(text_config=text, vision_config=None, audio_config=None)
+    target, assistant = _target_class(case)(text), None if outer is None else _class(case, "AssistantForCausalLM")(outer)
     for model in (target, assistant):
         if model is not None:
             _random_weights(model, case.values, generator)
@@ -175,7 +187,7 @@ def build(case: Case) -> Models:
 
 
 @torch.no_grad()
-def align_drafts(models: Models, prompts: list[list[int]], count: int) -> None:
+def align_drafts(models: Models, prompt: list[int], count: int) -> None:
     """Renames the tokens of the assistant's head, so that what it drafts most often is what the target wanted then.
 
     Drafts of a random assistant never hold; after this some do. It stays one of the random models: rows of the head and
@@ -183,11 +195,10 @@ def align_drafts(models: Models, prompts: list[list[int]], count: int) -> None:
     """
     if models.assistant is None:
         return
+    tokens, rounds = models.speculate(prompt, count)
     wishes: Counter[tuple[int, int]] = Counter()
-    for found in (models.decode(prompt, count) for prompt in prompts):
-        text = [*found.prompt, *found.tokens]
-        for played in found.rounds:
-            wishes.update(zip(played.drafts, text[played.pos + 1 :], strict=False))
+    for played in rounds:
+        wishes.update(zip(played.drafts, [*prompt, *tokens][played.pos + 1 :], strict=False))
     names: dict[int, int] = {}
     for (draft, wanted), _ in wishes.most_common():
         if draft not in names and wanted not in names.values():
@@ -196,9 +207,10 @@ def align_drafts(models: Models, prompts: list[list[int]], count: int) -> None:
     rest = zip((token for token in range(vocab) if token not in names),
                sorted(set(range(vocab)) - set(names.values())), strict=True)
     renamed = torch.tensor([name for _, name in sorted([*names.items(), *rest])])
-    table, ordering = models.assistant.model.embed_tokens.weight, models.assistant.masked_embedding.token_ordering
+    table = models.assistant.model.embed_tokens.weight
     table[renamed] = table.clone()
-    ordering.copy_(renamed[ordering])
+    if (head := models.assistant.masked_embedding) is not None:
+        head.token_ordering.copy_(renamed[head.token_ordering])
 
 
 def save(models: Models, case: Case, folder: Path) -> None:
@@ -209,24 +221,23 @@ def save(models: Models, case: Case, folder: Path) -> None:
         if model is not None:
             model.to(dtype).save_pretrained(folder / name, **size)
             if case.values["spelling"] == "global_head_dim":
-                _spell_as_published(folder / name / "config.json", case.values["full_head_dim"])
+                _spell_as_published(folder / name / "config.json", case.target)
 
 
-def _spell_as_published(path: Path, head_dim: int) -> None:
-    """The library writes head sizes layer by layer; published files name that of full layers once."""
+def _spell_as_published(path: Path, fields: dict[str, Any]) -> None:
+    """The library writes the heads of full layers layer by layer; published files do it once."""
     config = json.loads(path.read_bytes())
     text = config.get("text_config", config)
     if text.pop("per_layer_config", None) is not None:
-        text["global_head_dim"] = head_dim
+        text |= {name: fields[name] for name in ("global_head_dim", "num_global_key_value_heads")}
     path.write_text(json.dumps(config), encoding="utf-8")
 
 
 def load(case: Case, folder: Path) -> Models:
     """What the library makes of the folders of `save`, computing in f32."""
-    kind = Gemma4ForConditionalGeneration if case.values["prefix"] == "multimodal" else Gemma4ForCausalLM
-    assistant = None if case.assistant is None else Gemma4AssistantForCausalLM.from_pretrained(
+    assistant = None if case.assistant is None else _class(case, "AssistantForCausalLM").from_pretrained(
         folder / "assistant", dtype=torch.float32)
-    return Models(kind.from_pretrained(folder / "target", dtype=torch.float32), assistant)
+    return Models(_target_class(case).from_pretrained(folder / "target", dtype=torch.float32), assistant)
 
 
 def widened(models: Models) -> Models:
@@ -270,13 +281,13 @@ def _replace(model: torch.nn.Module, own: dict[str, torch.Tensor]) -> None:
 def save_refused(case: Case, folder: Path) -> str:
     """Writes configs that the exporter must refuse over those of ``folder``; returns the field that it must name."""
     whose, changes, named = REFUSED[case.refused]
-    target = dict(case.target)
+    text = _class(case, "TextConfig")
     if whose == "target":
-        changes = {name: len(target["layer_types"]) if value == EVERY else value for name, value in changes.items()}
-        Gemma4TextConfig(**(target | changes)).save_pretrained(folder / "target")
+        changes = {name: len(case.target["layer_types"]) if value == EVERY else value for name, value in changes.items()}
+        text(**(case.target | changes)).save_pretrained(folder / "target")
         return named
     assert case.assistant is not None
-    outer, text = (dict(part) for part in case.assistant)
-    (outer if whose == "assistant" else text).update(changes)
-    Gemma4AssistantConfig(**outer, text_config=Gemma4TextConfig(**text)).save_pretrained(folder / "assistant")
+    outer, own = (dict(part) for part in case.assistant)
+    (outer if whose == "assistant" else own).update(changes)
+    _class(case, "AssistantConfig")(**outer, text_config=text(**own)).save_pretrained(folder / "assistant")
     return named
