@@ -253,6 +253,7 @@ def _compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None, outcome
         model, narrow = from_folder(open_folder(work / form)), load(case, checkpoint)
         if form == "q4":
             replace_weights(narrow, model.weights, ASSISTANT_PREFIX)
+            prompts = prompts[-1:]  # the same arithmetic on other values
         decoded = list(_official(outcome, form, widened(narrow), narrow, prompts))
         rounds = [_reference(case, outcome, form, model, official) for official in decoded]
         if staged is not None:
