@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broken_programs import BROKEN, Broken, uncertified, wrong_operands
+from broken_programs import BROKEN, Broken, set_op, uncertified, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
-from micro_checkpoint import write_pair
+from micro_checkpoint import write_pair, write_unified_pair
 
-from gemma4web.errors import CompileError, ToolchainError
+from gemma4web.errors import CompileError, ProgramError, ToolchainError
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, open_folder
 from gemma4web.program import codec, ir, mutants
+from gemma4web.program.check import check
 from gemma4web.program.ir import Program, QueryPositions
 from gemma4web.toolchain import load
 from gemma4web.variants import Decoding
@@ -35,6 +36,8 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
     "split": {"weights": "q4", "max_shard_bytes": 3_000},
     "all_logits": {"weights": "q4", "all_logits": True},
     "progressive": {"query_positions": QueryPositions.PROGRESSIVE},
+    "unified": {},
+    "unified_q4": {"weights": "q4"},
 }
 Verdict = dict[str, Any]
 Probe = Callable[[str, Mapping[str, Program]], dict[str, Verdict]]
@@ -59,10 +62,11 @@ def builds() -> dict[Decoding, HostBuild]:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exports of one micro checkpoint, a folder for each of MODELS."""
+    """Exports of the micro checkpoints, a folder for each of MODELS."""
     root = tmp_path_factory.mktemp("host-data")
-    target, assistant = write_pair(root / "checkpoint")
+    pairs = {False: write_pair(root / "checkpoint"), True: write_unified_pair(root / "unified_checkpoint")}
     for name, options in MODELS.items():
+        target, assistant = pairs[name.startswith("unified")]
         export(ExportOptions(target=target, assistant=assistant, out=root / name, prefill_rows=8, context=64,
                              **options))
     return root
@@ -191,6 +195,51 @@ def test_fusions_of_the_story_model(probe: Probe, tmp_path: Path, method: str) -
     assert plan["ops"] == len(program.graph.ops)
 
 
+def test_fusions_of_a_model_with_values_from_keys(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
+    """G6: query and keys of the full layers are one dispatch, as there is no third; sliding layers have three."""
+    plan = json.loads(probe(ir.TEXT_DECODER, {"good": model("unified_q4").program(ir.TEXT_DECODER)})["good"]["plan"])
+    counts = {name: sum(site["count"] for site in plan["routes"]["fusions"] if site["fusion"] == name)
+              for name in ("three_linears", "two_linears", "cache_write_pair")}
+    assert counts == {"three_linears": 3, "two_linears": 2, "cache_write_pair": 5}
+
+
+def _rescored(program: Program, step: int) -> Program:
+    """A draft scored by the target's table, which has the size of the assistant's here."""
+    table = next(number for number, tensor in enumerate(program.graph.tensors) if tensor.name == "model.embed_tokens.weight")
+    scores = [number for number, op in enumerate(program.graph.ops) if isinstance(op.kind, ir.Linear)
+              and program.graph.tensors[op.outputs[0]].name == f"draft_logits_{step}"]
+    op = program.graph.ops[scores[0]]
+    return set_op(program, scores[0], inputs=(op.inputs[0], table))
+
+
+def _declared(program: Program, head: ir.DraftHead) -> Program:
+    return replace(program, graph=replace(program.graph, draft_head=head))
+
+
+def test_draft_heads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
+    """X10: a program says which head it has, and has no other; a dense head is one weight in both drafts."""
+    dense, centroids = (model(name).program(ir.K2_ROUND) for name in ("unified", "f32"))
+    assert (dense.census.top_k, dense.census.scatter) == (0, 0)
+    programs = {
+        "dense": dense, "centroids": centroids,
+        "dense called centroids": _declared(dense, ir.DraftHead.CENTROIDS),
+        "centroids called dense": _declared(centroids, ir.DraftHead.DENSE),
+        "scattered without a certificate, called dense": _declared(uncertified(centroids), ir.DraftHead.DENSE),
+        "second draft by another table": _rescored(dense, 1), "first draft by another table": _rescored(dense, 0),
+    }
+    verdicts = probe(ir.K2_ROUND, programs)
+    assert {name: verdict["code"] for name, verdict in verdicts.items()} == {
+        name: "ok" if name in ("dense", "centroids") else "corrupt_data" for name in programs}
+    for name, program in programs.items():
+        if name not in ("dense", "centroids"):
+            with pytest.raises(ProgramError):
+                check(program)
+    assert "draft_head is centroids" in verdicts["dense called centroids"]["message"]
+    assert "topk, wanted 0" in verdicts["centroids called dense"]["message"]
+    plain = _declared(model("unified").program(ir.TEXT_DECODER), ir.DraftHead.DENSE)
+    assert "makes no drafts" in probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["message"]
+
+
 def _broken_cases() -> Iterable[Any]:
     for broken in BROKEN:
         for method in broken.methods:
@@ -255,8 +304,8 @@ def test_a_single_pass_needs_its_proof(probe: Probe, model: Callable[[str], Mode
 @pytest.mark.parametrize("method", list(DECODINGS))
 def test_mutants(probe: Probe, model: Callable[[str], ModelFolder], method: str) -> None:
     """Mistakes that break a contract are refused; consistent programs that compute something else load."""
-    good = model("f32").program(method)
+    models = {unified: model("unified" if unified else "f32").program(method) for unified in (False, True)}
     names = [name for name in mutants.MUTANTS if method == ir.K2_ROUND or name not in mutants.ROUND_ONLY]
-    verdicts = probe(method, {name: mutants.mutate(good, name) for name in names})
+    verdicts = probe(method, {name: mutants.mutate(models[name in mutants.UNIFIED_ONLY], name) for name in names})
     refused = {name for name, verdict in verdicts.items() if verdict["code"] != "ok"}
     assert refused == mutants.REFUSED & set(names)

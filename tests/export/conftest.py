@@ -36,4 +36,4 @@ def fixture_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model
     base = tmp_path_factory.mktemp("fixtures")
     return {f"{name}-{form}": _export(base / f"{name}-{form}", FIXTURES / name / "target", FIXTURES / name / "assistant",
                                       form, prefill_rows=3, context=112)
-            for name in ("tiny-rand", "tiny-mix") for form in ("f32", "q4")}
+            for name in ("tiny-rand", "tiny-mix", "tiny-unified") for form in ("f32", "q4")}

@@ -15,8 +15,10 @@ import tiny_story
 from fixtures.story.training import pack
 from gguf import GGMLQuantizationType as Type
 from micro_checkpoint import write_checkpoint
+from unified_gguf import unified_files
 
 from gemma4web import __main__ as command_line
+from gemma4web.errors import CheckpointError
 from gemma4web.export import config
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
@@ -26,7 +28,7 @@ from gemma4web.files import sha256_file
 from gemma4web.oracle.decode import speculative
 from gemma4web.oracle.interpreter import RoundProgram, load
 from gemma4web.oracle.weights import from_folder
-from gemma4web.program.ir import K2_ROUND, TEXT_DECODER
+from gemma4web.program.ir import K2_ROUND, TEXT_DECODER, DraftHead
 
 FIXTURES = tiny_story.FIXTURES
 ASSISTANT_NAMES = {
@@ -116,16 +118,17 @@ def test_sizes_are_those_of_the_same_config(exported: dict[str, ModelFolder], tm
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
     target = {**text, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 4, "layer_types": types * 2,
               "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 32,
+              "vocab_size_per_layer_input": 4096,
               "final_logit_softcapping": 30.0}
     assistant = {"model_type": "gemma4_assistant", "backbone_hidden_size": 32, "use_ordered_embeddings": True,
                  "num_centroids": own["clusters"], "centroid_intermediate_top_k": own["top"], "text_config": {
                      **text, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "layer_types": types,
-                     "num_kv_shared_layers": 2}}
+                     "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 0}}
     for name, document in (("target", target), ("assistant", assistant)):
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
     sizes = config.read_target(tmp_path / "target.json", "model.")
     assert folder.target() == sizes
-    assert folder.assistant() == config.read_assistant(tmp_path / "assistant.json", sizes)
+    assert folder.assistant() == config.read_assistant(tmp_path / "assistant.json", sizes, own["clusters"])
 
 
 def test_receipts_name_the_files(exported: dict[str, ModelFolder], story: tuple[Path, Path]) -> None:
@@ -295,6 +298,57 @@ def test_keys_that_converters_leave_out(tmp_path: Path) -> None:
     drafter = folder.assistant()
     assert drafter is not None and (drafter.top_k, drafter.centroids) == (32, 64)
     assert folder.target().softcap is None and folder.receipt["name"] == "target"
+
+
+@pytest.mark.parametrize("form", ["f32", "q4"])
+def test_form_of_the_larger_models(fixture_folders: dict[str, ModelFolder], tmp_path: Path, form: str) -> None:
+    """X22: KV heads by layer, full layers without attn_v, an assistant without masked_embd: the checkpoint's programs."""
+    pair = tiny_story.written(unified_files(), tmp_path)
+    folder, wanted = _exported(pair, tmp_path / "model", weights=form), fixture_folders[f"tiny-unified-{form}"]
+    assert _shards(folder) == _shards(wanted)
+    assert folder.target() == wanted.target() and folder.assistant() == wanted.assistant()
+    for method in folder.receipt["methods"]:
+        assert folder.program(method).graph == wanted.program(method).graph
+
+
+def test_values_of_their_own_in_full_layers(tmp_path: Path) -> None:
+    """Whether a file has attn_v decides; where it is missing in one of two full layers, that one is damaged."""
+    target, _ = unified_files()
+    for layer in (2, 4):
+        target.tensors[f"blk.{layer}.attn_v.weight"] = target.tensors[f"blk.{layer}.attn_k.weight"]
+    target.write(tmp_path / "own.gguf")
+    own = open_folder(export(ExportOptions(target=tmp_path / "own.gguf", out=tmp_path / "own", context=8)))
+    assert not any(layer.values_from_keys for layer in own.target().layers)
+    assert [layer.kv_heads for layer in own.target().layers] == [2, 2, 1, 2, 1]
+    del target.tensors["blk.2.attn_v.weight"]
+    target.write(tmp_path / "half.gguf")
+    with pytest.raises(CheckpointError, match=r"tensor blk\.2\.attn_v\.weight is missing"):
+        export(ExportOptions(target=tmp_path / "half.gguf", out=tmp_path / "half", context=8))
+
+
+@pytest.mark.parametrize(("counts", "message"), [
+    ([2, 2, 1, 2], "`gemma4.attention.head_count_kv` is .*, wanted one number, or 5, one for each layer"),
+    ([2, 2, 1, 2, 0], "`gemma4.attention.head_count_kv` is 0, wanted an integer"),
+    ([2, 2, 1, 2, 3], "`gemma4.attention.head_count` is 4, wanted a multiple of every layer's number of KV heads, 3 among"),
+])
+def test_wrong_numbers_of_kv_heads(tmp_path: Path, counts: list[int], message: str) -> None:
+    target, _ = unified_files()
+    target.metadata["gemma4.attention.head_count_kv"] = counts
+    target.write(tmp_path / "target.gguf")
+    with pytest.raises(CheckpointError, match=message):
+        export(ExportOptions(target=tmp_path / "target.gguf", out=tmp_path / "model", context=8))
+
+
+def test_assistant_that_lost_its_centroids_is_dense(tmp_path: Path) -> None:
+    """Converters of llama.cpp leave the centroid head out: the same model drafts with all rows of its head."""
+    target, assistant = tiny_story.tiny_rand_files()
+    del assistant.tensors["masked_embd_centroids.weight"], assistant.tensors["masked_embd_ordering"]
+    folder = _exported(tiny_story.written((target, assistant), tmp_path), tmp_path / "model")
+    program = folder.program(K2_ROUND)
+    assert program.graph.draft_head is DraftHead.DENSE and (program.census.top_k, program.census.scatter) == (0, 0)
+    golden = json.loads((FIXTURES / "tiny-rand" / "golden.json").read_bytes())[1]
+    text = speculative(RoundProgram(load(program, folder.path)), golden["prompt"], 8)
+    assert list(text.tokens) == golden["plain"][:8]
 
 
 def test_names_agree_with_the_gguf_package() -> None:

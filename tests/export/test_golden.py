@@ -1,6 +1,6 @@
 """The reference model against what the official implementation decoded (golden.json), entry by entry.
 
-tiny-rand proves the mathematics (least margin 4.5e-3), tiny-mix the accept logic.
+tiny-rand proves the mathematics (least margin 4.5e-3), tiny-mix the accept logic, tiny-unified the form of 12B and 31B.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gemma4web.oracle.model import PlainModel, RoundModel
 from gemma4web.oracle.weights import Model, from_folder
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
-ENTRIES = [(name, index) for name in ("tiny-rand", "tiny-mix") for index in range(4)]
+ENTRIES = [(name, index) for name in ("tiny-rand", "tiny-mix", "tiny-unified") for index in range(4)]
 
 
 @cache
@@ -43,7 +43,7 @@ def test_reference_reproduces_golden(name: str, index: int) -> None:
     assert all(result.values()), result
 
 
-@pytest.mark.parametrize(("name", "index"), [("tiny-rand", 1), ("tiny-mix", 3)])
+@pytest.mark.parametrize(("name", "index"), [("tiny-rand", 1), ("tiny-mix", 3), ("tiny-unified", 2)])
 def test_packed_reference_reproduces_golden_q4(name: str, index: int) -> None:
     entry = load_golden(name, golden.GOLDEN_Q4_FILE)[index]
     found = golden.clean_results(load_model(name, "q4"), entry)

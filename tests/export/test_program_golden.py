@@ -21,7 +21,7 @@ from gemma4web.oracle.interpreter import Machine, PlainProgram, RoundProgram
 from gemma4web.oracle.model import PlainModel, RoundModel
 from gemma4web.program import ir
 from gemma4web.program.ir import K2_ROUND, TEXT_DECODER, Program, QueryPositions
-from gemma4web.program.mutants import MUTANTS, REFUSED, ROUND_ONLY, mutate
+from gemma4web.program.mutants import MUTANTS, REFUSED, ROUND_ONLY, UNIFIED_ONLY, mutate
 
 Folders = dict[str, ModelFolder]
 
@@ -36,7 +36,8 @@ def _golden(folder: str, index: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "index"), [("tiny-rand-f32", 0), ("tiny-rand-f32", 2), ("tiny-mix-f32", 1),
-                                             ("tiny-mix-f32", 3), ("tiny-rand-q4", 2), ("tiny-mix-q4", 1)])
+                                             ("tiny-mix-f32", 3), ("tiny-rand-q4", 2), ("tiny-mix-q4", 1),
+                                             ("tiny-unified-f32", 1), ("tiny-unified-f32", 2), ("tiny-unified-q4", 3)])
 def test_k2_round_reproduces_golden(fixture_folders: Folders, name: str, index: int) -> None:
     """R12, R3: the text, every draft, every acceptance and the counters."""
     entry = _golden(name, index)
@@ -47,7 +48,7 @@ def test_k2_round_reproduces_golden(fixture_folders: Folders, name: str, index: 
 
 
 @pytest.mark.parametrize(("name", "index"), [("tiny-rand-f32", 2), ("tiny-rand-f32", 3), ("tiny-mix-f32", 0),
-                                             ("tiny-rand-q4", 0)])
+                                             ("tiny-rand-q4", 0), ("tiny-unified-f32", 2), ("tiny-unified-q4", 0)])
 def test_text_decoder_reproduces_golden(fixture_folders: Folders, name: str, index: int) -> None:
     entry = _golden(name, index)
     text = plain(PlainProgram(_machine(fixture_folders[name], TEXT_DECODER)), entry["prompt"], len(entry["plain"]))
@@ -166,16 +167,18 @@ def _agrees(folder: ModelFolder, program: Program, entry: dict[str, Any], **sett
 
 @pytest.mark.parametrize("name", [name for name in MUTANTS if not name.startswith("embedding_scale")])
 def test_program_mutant_is_noticed(fixture_folders: Folders, name: str) -> None:
-    """Each mutant, run without the checks that refuse some of them, departs from tiny-rand's golden."""
-    folder, entry = fixture_folders["tiny-rand-f32"], _golden("tiny-rand-f32", 2)
+    """Each mutant, run without the checks that refuse some of them, departs from its model's golden."""
+    model = "tiny-unified-f32" if name in UNIFIED_ONLY else "tiny-rand-f32"
+    folder, entry = fixture_folders[model], _golden(model, 2)
     program = mutate(folder.program(K2_ROUND if name in ROUND_ONLY else TEXT_DECODER), name)
     assert not _agrees(folder, program, entry)
 
 
 @pytest.mark.parametrize("method", [TEXT_DECODER, K2_ROUND])
-def test_control_of_the_mutants(fixture_folders: Folders, method: str) -> None:
-    folder = fixture_folders["tiny-rand-f32"]
-    assert _agrees(folder, folder.program(method), _golden("tiny-rand-f32", 2))
+@pytest.mark.parametrize("model", ["tiny-rand-f32", "tiny-unified-f32"])
+def test_control_of_the_mutants(fixture_folders: Folders, model: str, method: str) -> None:
+    folder = fixture_folders[model]
+    assert _agrees(folder, folder.program(method), _golden(model, 2))
 
 
 @pytest.mark.parametrize("name", ["window_plus_one", "wrong_donor", "no_softcap", Fault.NIBBLE_ORDER])
@@ -190,8 +193,8 @@ def test_mutant_folder_is_consistent_and_wrong(fixture_folders: Folders, tmp_pat
 
 
 def test_mutants_that_break_a_contract_are_refused_when_read(fixture_folders: Folders, tmp_path: Any) -> None:
-    source = fixture_folders["tiny-rand-q4"]
     for name in sorted(REFUSED):
+        source = fixture_folders["tiny-unified-q4" if name in UNIFIED_ONLY else "tiny-rand-q4"]
         folder = open_folder(mutant_folder.write(source.path, name, tmp_path / name))
         with pytest.raises(ProgramError):
             folder.program(K2_ROUND)

@@ -2,6 +2,9 @@
 
 Target: layers sliding, sliding, full, sliding, full, the last two sharing caches; hidden 32, heads of 16 and 32, window 4,
 vocabulary 64, per-layer embeddings. Assistant: a sliding and a full layer, 8 centroids. Weights are seeded noise.
+
+The unified pair has the form of the 12B model: 2 KV heads in sliding layers, values from keys and 1 KV head in full ones, a
+cache in every layer, no per-layer embeddings, a dense head.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +51,21 @@ def assistant_config() -> dict[str, Any]:
             "num_centroids": CENTROIDS, "centroid_intermediate_top_k": 2, "text_config": text}
 
 
+_UNIFIED: Final = {"model_type": "gemma4_unified_text", "attention_k_eq_v": True, "num_key_value_heads": 2,
+                   "num_global_key_value_heads": 1}
+
+
+def unified_target_config() -> dict[str, Any]:
+    return text_config(TARGET_TYPES, 0, 0, **_UNIFIED, final_logit_softcapping=30.0, bos_token_id=2, eos_token_id=None)
+
+
+def unified_assistant_config() -> dict[str, Any]:
+    """Like some published ones it names centroids, which it has not."""
+    text = text_config(["sliding_attention", "full_attention"], 2, 0, **_UNIFIED, final_logit_softcapping=None)
+    return {"model_type": "gemma4_unified_assistant", "backbone_hidden_size": HIDDEN, "use_ordered_embeddings": False,
+            "num_centroids": 2048, "centroid_intermediate_top_k": 32, "text_config": text}
+
+
 class _Noise:
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -62,16 +80,17 @@ class _Noise:
         return self._random.permutation(size).astype(np.int64)
 
 
-def _layer(noise: _Noise, prefix: str, head_dim: int, mlp: int, *, owns_cache: bool, ple: bool) -> Tensors:
+def _layer(noise: _Noise, prefix: str, head_dim: int, mlp: int, *, owns_cache: bool, ple: bool, kv_heads: int = 1,
+           values: bool = True) -> Tensors:
     width = 2 * head_dim
     made: Tensors = {f"{prefix}self_attn.q_proj.weight": noise.matrix(width, HIDDEN),
                      f"{prefix}self_attn.o_proj.weight": noise.matrix(HIDDEN, width),
                      f"{prefix}self_attn.q_norm.weight": noise.norm(head_dim),
                      f"{prefix}layer_scalar": np.array([0.8], np.float32)}
     if owns_cache:
-        made |= {f"{prefix}self_attn.k_proj.weight": noise.matrix(head_dim, HIDDEN),
-                 f"{prefix}self_attn.v_proj.weight": noise.matrix(head_dim, HIDDEN),
-                 f"{prefix}self_attn.k_norm.weight": noise.norm(head_dim)}
+        made |= {f"{prefix}self_attn.{part}_proj.weight": noise.matrix(kv_heads * head_dim, HIDDEN)
+                 for part in ("kv" if values else "k")}
+        made[f"{prefix}self_attn.k_norm.weight"] = noise.norm(head_dim)
     norms = ["input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"]
     made |= {f"{prefix}mlp.gate_proj.weight": noise.matrix(mlp, HIDDEN), f"{prefix}mlp.up_proj.weight": noise.matrix(mlp, HIDDEN),
              f"{prefix}mlp.down_proj.weight": noise.matrix(HIDDEN, mlp)}
@@ -95,6 +114,20 @@ def target_tensors(prefix: str = "model.", seed: int = 1) -> Tensors:
         made |= _layer(noise, f"{prefix}layers.{index}.", 32 if type_ == "full_attention" else 16, 32 if owns else 64,
                        owns_cache=owns, ple=True)
     return made
+
+
+def unified_target_tensors() -> Tensors:
+    noise = _Noise(3)
+    made: Tensors = {"model.embed_tokens.weight": noise.matrix(VOCAB, HIDDEN), "model.norm.weight": noise.norm(HIDDEN)}
+    for index, type_ in enumerate(TARGET_TYPES):
+        full = type_ == "full_attention"
+        made |= _layer(noise, f"model.layers.{index}.", 32 if full else 16, 32, owns_cache=True, ple=False,
+                       kv_heads=1 if full else 2, values=not full)
+    return made
+
+
+def unified_assistant_tensors() -> Tensors:
+    return {name: values for name, values in assistant_tensors(4).items() if not name.startswith("masked_embedding.")}
 
 
 def assistant_tensors(seed: int = 2) -> Tensors:
@@ -152,3 +185,9 @@ def write_pair(folder: Path, *, dtype: str = "F32", shards: int = 1, prefix: str
     """(target, assistant) folders."""
     target = write_checkpoint(folder / "target", target_config(), target_tensors(prefix), dtype=dtype, shards=shards)
     return target, write_checkpoint(folder / "assistant", assistant_config(), assistant_tensors(), dtype=dtype)
+
+
+def write_unified_pair(folder: Path) -> tuple[Path, Path]:
+    """(target, assistant) folders."""
+    return (write_checkpoint(folder / "target", unified_target_config(), unified_target_tensors()),
+            write_checkpoint(folder / "assistant", unified_assistant_config(), unified_assistant_tensors()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemma4web.program import ir
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
 from gemma4web.program.methods import GraphOptions, k2_round, text_decoder
@@ -9,16 +11,21 @@ from gemma4web.program.methods import GraphOptions, k2_round, text_decoder
 _S, _F = LayerType.SLIDING, LayerType.FULL
 _ROPE = {_S: RopeSettings(theta=1e4), _F: RopeSettings(theta=1e6, partial=0.25)}
 _TARGET = Target(
-    vocab=64, hidden=32, query_heads=2, kv_heads=1, window=4, eps=1e-6, rope=_ROPE, prefix="model.", max_positions=256,
-    ple_width=32, softcap=30.0,
+    vocab=64, hidden=32, query_heads=2, window=4, eps=1e-6, rope=_ROPE, prefix="model.", max_positions=256, ple_width=32,
+    softcap=30.0,
     layers=tuple(Layer(index=index, type=type_, head_dim=32 if type_ is _F else 16, intermediate=32 if index < 3 else 64,
-                       donor=donor) for index, (type_, donor) in enumerate([(_S, 0), (_S, 1), (_F, 2), (_S, 1), (_F, 2)])),
+                       kv_heads=1, donor=donor) for index, (type_, donor) in enumerate([(_S, 0), (_S, 1), (_F, 2), (_S, 1), (_F, 2)])),
 )
 _ASSISTANT = Assistant(
-    vocab=64, hidden=32, query_heads=2, kv_heads=1, window=4, eps=1e-6, rope=_ROPE, backbone=32, centroids=8, top_k=2,
-    layers=tuple(Layer(index=index, type=type_, head_dim=32 if type_ is _F else 16, intermediate=32, donor=donor)
+    vocab=64, hidden=32, query_heads=2, window=4, eps=1e-6, rope=_ROPE, backbone=32, centroids=8, top_k=2,
+    layers=tuple(Layer(index=index, type=type_, head_dim=32 if type_ is _F else 16, kv_heads=1, intermediate=32, donor=donor)
                  for index, (type_, donor) in enumerate([(_S, 1), (_F, 2)])),
 )
+_UNIFIED_TARGET = replace(_TARGET, ple_width=0, layers=tuple(
+    replace(layer, intermediate=32, donor=layer.index, kv_heads=1 if layer.type is _F else 2,
+            values_from_keys=layer.type is _F) for layer in _TARGET.layers))
+_UNIFIED_ASSISTANT = replace(_ASSISTANT, centroids=0, top_k=0, layers=tuple(
+    replace(layer, kv_heads=1 if layer.type is _F else 2, donor=4 if layer.type is _F else 3) for layer in _ASSISTANT.layers))
 
 
 def _span(place: list[int], size: int) -> ir.Span:
@@ -40,12 +47,13 @@ def _weights(graph: ir.Graph, shards: dict[ir.Role, int]) -> tuple[list[ir.Weigh
 
 def micro_program(
     method: str, *, dtype: ir.Dtype = ir.Dtype.F32, query_positions: ir.QueryPositions = ir.QueryPositions.CONSTANT,
-    all_logits: bool = False, prefill_rows: int = 4,
+    all_logits: bool = False, prefill_rows: int = 4, unified: bool = False,
 ) -> ir.Program:
-    """Either method with prefill rows 4 and context 32; stop ids 1 and 3."""
+    """Either method with prefill rows 4 and context 32; stop ids 1 and 3. ``unified``: in the form of the 12B model."""
     options = GraphOptions(linear_dtype=dtype, prefill_rows=prefill_rows, context=32, all_logits=all_logits,
                            query_positions=query_positions)
-    graph = text_decoder(_TARGET, options) if method == ir.TEXT_DECODER else k2_round(_TARGET, _ASSISTANT, options)
+    target, assistant = (_UNIFIED_TARGET, _UNIFIED_ASSISTANT) if unified else (_TARGET, _ASSISTANT)
+    graph = text_decoder(target, options) if method == ir.TEXT_DECODER else k2_round(target, assistant, options)
     roles = [ir.Role.TARGET] if method == ir.TEXT_DECODER else list(ir.Role)
     weights, ends = _weights(graph, {role: number for number, role in enumerate(roles)})
     shards = tuple(ir.Shard(file=f"{role.name.lower()}-00001-of-00001.safetensors", bytes=ends[role], sha256="ab" * 32,

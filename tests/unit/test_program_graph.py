@@ -19,20 +19,39 @@ def _models(count: int, period: int, shared: int, hidden: int, kv_heads: int) ->
     last = {type_: index for index, type_ in enumerate(types[: count - shared])}
     layers = tuple(
         Layer(index=index, type=type_, head_dim=512 if type_ is LayerType.FULL else 256,
-              intermediate=6144 if index < count - shared else 12288, donor=index if index < count - shared else last[type_])
+              kv_heads=kv_heads, intermediate=6144 if index < count - shared else 12288, donor=index if index < count - shared else last[type_])
         for index, type_ in enumerate(types)
     )
-    target = Target(vocab=262144, hidden=hidden, query_heads=8, kv_heads=kv_heads, window=512, eps=1e-6, layers=layers,
+    target = Target(vocab=262144, hidden=hidden, query_heads=8, window=512, eps=1e-6, layers=layers,
                     rope=ROPE, prefix="model.language_model.", max_positions=131072, ple_width=256, softcap=30.0)
     small = [LayerType.SLIDING] * 3 + [LayerType.FULL]
     assistant = Assistant(
-        vocab=262144, hidden=256, query_heads=4, kv_heads=kv_heads, window=512, eps=1e-6, rope=ROPE, backbone=hidden,
+        vocab=262144, hidden=256, query_heads=4, window=512, eps=1e-6, rope=ROPE, backbone=hidden,
         centroids=2048, top_k=32,
         layers=tuple(Layer(index=index, type=type_, head_dim=512 if type_ is LayerType.FULL else 256, intermediate=2048,
-                           donor=last[type_]) for index, type_ in enumerate(small)))
+                           kv_heads=kv_heads, donor=last[type_]) for index, type_ in enumerate(small)))
     return target, assistant
 
 
+def _unified(count: int, hidden: int, query_heads: int, sliding: int, full: int) -> tuple[Target, Assistant]:
+    """Every layer with a cache, values of full layers from their keys, no per-layer embeddings, a dense head."""
+    def layers(types: list[LayerType], donors: list[int], intermediate: int, *, target: bool) -> tuple[Layer, ...]:
+        return tuple(Layer(index=index, type=type_, head_dim=512 if type_ is LayerType.FULL else 256, donor=donor,
+                           kv_heads=full if type_ is LayerType.FULL else sliding, intermediate=intermediate,
+                           values_from_keys=target and type_ is LayerType.FULL)
+                     for index, (type_, donor) in enumerate(zip(types, donors, strict=True)))
+
+    types = [LayerType.FULL if index % 6 == 5 else LayerType.SLIDING for index in range(count)]
+    target = Target(vocab=262144, hidden=hidden, query_heads=query_heads, window=1024, eps=1e-6, rope=ROPE,
+                    layers=layers(types, list(range(count)), 4 * hidden, target=True), prefix="model.language_model.",
+                    max_positions=262144, ple_width=0, softcap=30.0)
+    small = layers([LayerType.SLIDING] * 3 + [LayerType.FULL], [count - 2] * 3 + [count - 1], 8192, target=False)
+    return target, Assistant(vocab=262144, hidden=1024, query_heads=query_heads, window=1024, eps=1e-6, rope=ROPE,
+                             layers=small, backbone=hidden, centroids=0, top_k=0)
+
+
+M12B = _unified(48, 3840, 16, 8, 1)
+M31B = _unified(60, 5376, 32, 16, 4)
 E2B = _models(35, 5, 20, 1536, 1)
 E4B = _models(42, 6, 18, 2560, 2)
 
@@ -49,13 +68,36 @@ def test_census_of_e4b() -> None:
     assert (census.attention_target, census.attention_assistant, census.cache_writes) == (42, 8, 49)
 
 
+@pytest.mark.parametrize(("models", "layers"), [(M12B, 48), (M31B, 60)])
+def test_census_of_larger_models(models: tuple[Target, Assistant], layers: int) -> None:
+    """X13: a dense head has no top-k and no scatter; every layer writes its cache, and the seed is one more."""
+    graph = k2_round(*models, OPTIONS)
+    census = ir.count(graph.ops)
+    assert (census.argmax, census.scatter, census.top_k) == (3, 0, 0) and graph.draft_head is ir.DraftHead.DENSE
+    assert (census.attention_target, census.attention_assistant, census.cache_writes) == (layers, 8, 2 * layers + 1)
+    assert text_decoder(models[0], OPTIONS).draft_head is ir.DraftHead.CENTROIDS
+
+
+@pytest.mark.parametrize(("models", "sliding", "full"), [(M12B, 8, 1), (M31B, 16, 4)])
+def test_layers_of_larger_models(models: tuple[Target, Assistant], sliding: int, full: int) -> None:
+    """Caches have the KV heads of their layer; values of full layers are the keys' product, before the keys' norm."""
+    graph = text_decoder(models[0], OPTIONS)
+    caches = {tensor.name: tensor.dims for tensor in graph.tensors if tensor.storage is ir.Storage.CACHE}
+    assert caches["cache.4.k"] == caches["cache.4.v"] == (1, 1535, sliding, 256)
+    assert caches["cache.5.k"] == caches["cache.5.v"] == (1, 8962, full, 512)
+    producer = {graph.tensors[op.outputs[0]].name: op for op in graph.ops}
+    sources = [graph.tensors[producer[f"layer.{layer}.v_normed"].inputs[0]].name for layer in (4, 5)]
+    assert sources == ["layer.4.v", "layer.5.k"] and producer["layer.5.v_normed"].inputs[1] == ir.ABSENT
+    assert "model.language_model.layers.5.self_attn.v_proj.weight" not in {tensor.name for tensor in graph.tensors}
+
+
 def test_plain_census_of_e2b() -> None:
     census = ir.count(text_decoder(E2B[0], OPTIONS).ops)
     assert (census.argmax, census.scatter, census.top_k, census.attention_assistant) == (1, 0, 0, 0)
     assert (census.attention_target, census.cache_writes) == (35, 30)
 
 
-@pytest.mark.parametrize(("models", "sliding", "full"), [(E2B, 13, 14), (E4B, 22, 23)])
+@pytest.mark.parametrize(("models", "sliding", "full"), [(E2B, 13, 14), (E4B, 22, 23), (M12B, 46, 47), (M31B, 58, 59)])
 def test_donor_layers(models: tuple[Target, Assistant], sliding: int, full: int) -> None:
     """X5: the drafts read the last owners of each kind; shared layers read the same ones."""
     graph = k2_round(*models, OPTIONS)
@@ -116,9 +158,9 @@ def test_embedding_scales() -> None:
 
 
 def test_model_without_shared_layers_or_per_layer_embeddings() -> None:
-    layers = tuple(Layer(index=i, type=LayerType.FULL if i else LayerType.SLIDING, head_dim=256, intermediate=64, donor=i)
-                   for i in range(2))
-    target = Target(vocab=64, hidden=32, query_heads=2, kv_heads=1, window=8, eps=1e-6, layers=layers, rope=ROPE,
+    layers = tuple(Layer(index=i, type=LayerType.FULL if i else LayerType.SLIDING, head_dim=256, kv_heads=1, intermediate=64,
+                         donor=i) for i in range(2))
+    target = Target(vocab=64, hidden=32, query_heads=2, window=8, eps=1e-6, layers=layers, rope=ROPE,
                     prefix="model.", max_positions=64, ple_width=0, softcap=None)
     graph = text_decoder(target, GraphOptions(linear_dtype=ir.Dtype.F32, prefill_rows=4, context=64))
     tails = [op for op in graph.ops if isinstance(op.kind, ir.TailRows)]

@@ -9,9 +9,9 @@ from gemma4web.errors import ProgramError, UsageError
 from gemma4web.oracle.faults import Fault
 from gemma4web.program import codec, ir
 from gemma4web.program.check import check
-from gemma4web.program.mutants import MUTANTS, REFUSED, ROUND_ONLY, mutate
+from gemma4web.program.mutants import MUTANTS, REFUSED, ROUND_ONLY, UNIFIED_ONLY, mutate
 
-KERNEL_OR_BYTES = {Fault.EXACT_GELU, Fault.NIBBLE_ORDER}
+KERNEL_OR_BYTES = {Fault.EXACT_GELU, Fault.NIBBLE_ORDER, Fault.WRONG_KV_HEAD}
 
 
 def test_every_fault_has_a_program_form_or_a_reason() -> None:
@@ -21,7 +21,7 @@ def test_every_fault_has_a_program_form_or_a_reason() -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 @pytest.mark.parametrize("method", [ir.TEXT_DECODER, ir.K2_ROUND])
 def test_mutant(name: str, method: str) -> None:
-    program = micro_program(method)
+    program = micro_program(method, unified=name in UNIFIED_ONLY)
     if name in ROUND_ONLY and method == ir.TEXT_DECODER:
         with pytest.raises(UsageError, match="a mutant of k2_round"):
             mutate(program, name)

@@ -225,6 +225,9 @@ Status CheckContracts(const Plan& plan) {
   if (plan.header.mtp()) GEMMA4_RETURN_IF_ERROR(CheckRound(plan));
   GEMMA4_RETURN_IF_ERROR(CheckCertified(plan));
 #endif
+  if (plan.header.dense_drafts && !plan.header.mtp()) {
+    return CorruptData(Text("draft_head of ", plan.header.method, " is dense, and it makes no drafts"));
+  }
   return CheckCensus(plan);
 }
 

@@ -22,6 +22,7 @@ struct Header {
   uint32_t prefill_rows = 0;         // largest row count of a prefill pass
   uint32_t window = 0;               // sliding window in positions
   bool progressive_queries = false;  // draft step j queries at P + j instead of P
+  bool dense_drafts = false;         // drafts are chosen among all tokens, without centroids
   std::vector<int32_t> stop_ids;
   std::string source_sha256;
 

@@ -85,6 +85,8 @@ Status ReadHeader(const schema::Program& root, Header* header) {
   GEMMA4_RETURN_IF_ERROR(InRange("window", header->window, 0, kMaxPositions));
   GEMMA4_RETURN_IF_ERROR(InRange("query_positions", root.query_positions(), 0, schema::QueryPositions_MAX));
   header->progressive_queries = root.query_positions() == schema::QueryPositions_Progressive;
+  GEMMA4_RETURN_IF_ERROR(InRange("draft_head", root.draft_head(), 0, schema::DraftHead_MAX));
+  header->dense_drafts = root.draft_head() == schema::DraftHead_Dense;
   if (!IsSha256(header->source_sha256)) {
     return CorruptData("source_sha256 of the program is not 64 lower-case hexadecimal digits");
   }

@@ -52,8 +52,10 @@ class Round {
       drafts_.push_back(Port(plan_.graph.ops[op].outputs[0]));
     }
     greedy_ = Port(plan_.graph.ops[Find(plan_, schema::OpKind_Argmax, schema::Phase_Always)[0]].outputs[0]);
+    GEMMA4_RETURN_IF_ERROR(plan_.header.dense_drafts ? CheckDenseHeads() : CheckCentroidHeads());
     GEMMA4_RETURN_IF_ERROR(CheckDraftTokens());
     GEMMA4_RETURN_IF_ERROR(CheckQueryPositions());
+    GEMMA4_RETURN_IF_ERROR(CheckDonors());
     GEMMA4_RETURN_IF_ERROR(CheckJunctions());
     return CheckWhoReadsInputs();
   }
@@ -62,6 +64,55 @@ class Round {
   static int32_t Port(uint32_t tensor) { return static_cast<int32_t>(tensor); }
   const Tensor& Named(int32_t tensor) const { return plan_.graph.tensors[static_cast<size_t>(tensor)]; }
   Status Error(uint32_t op, const std::string& what) const { return Site(plan_.graph, op).Error(what); }
+
+  // The op of this kind that writes a tensor in draft `step`, or null.
+  const Op* WriterIn(uint32_t step, int32_t tensor, schema::OpKind kind) const {
+    const std::vector<uint32_t> ends = Find(plan_, schema::OpKind_Argmax, schema::Phase_Round);
+    for (uint32_t i = step == 0 ? 0 : ends[step - 1] + 1; i < ends[step]; ++i) {
+      const Op& op = plan_.graph.ops[i];
+      if (op.kind != kind || op.phase != schema::Phase_Round) continue;
+      for (const uint32_t output : op.outputs) {
+        if (Port(output) == tensor) return &op;
+      }
+    }
+    return nullptr;
+  }
+
+  // The scores of a draft's argmax, when an op of its own step and of this kind writes them.
+  const Op* Scores(uint32_t step, schema::OpKind kind) const {
+    const std::vector<uint32_t> ends = Find(plan_, schema::OpKind_Argmax, schema::Phase_Round);
+    return WriterIn(step, plan_.graph.ops[ends[step]].inputs[0], kind);
+  }
+
+  // Candidates of the best centroids, scattered over the vocabulary.
+  Status CheckCentroidHeads() const {
+    for (uint32_t step = 0; step < kDrafts; ++step) {
+      if (Scores(step, schema::OpKind_Scatter) != nullptr || Scores(step, schema::OpKind_ScatterUnique) != nullptr) continue;
+      return CorruptData(Text("draft ", step, " is not chosen from scattered candidates, wanted so as draft_head is centroids"));
+    }
+    return {};
+  }
+
+  // One product with a row for every token, the same weight in every draft, and nothing of a centroid head anywhere.
+  Status CheckDenseHeads() const {
+    for (const schema::OpKind kind : {schema::OpKind_TopK, schema::OpKind_Scatter, schema::OpKind_ScatterUnique,
+                                      schema::OpKind_GatherRows, schema::OpKind_GatherLinear, schema::OpKind_Amin,
+                                      schema::OpKind_Fill}) {
+      GEMMA4_RETURN_IF_ERROR(Count(plan_, kind, schema::Phase_Round, 0));
+    }
+    const Op* first = Scores(0, schema::OpKind_Linear);
+    for (uint32_t step = 0; step < kDrafts; ++step) {
+      const Op* scores = Scores(step, schema::OpKind_Linear);
+      if (scores == nullptr) {
+        return CorruptData(Text("draft ", step, " is not chosen from one Linear, wanted so as draft_head is dense"));
+      }
+      if (scores->role != schema::Role_Assistant || scores->inputs[1] != first->inputs[1]) {
+        return CorruptData(Text("draft ", step, " is scored by ", Named(scores->inputs[1]).name,
+                                ", wanted the assistant's head of draft 0"));
+      }
+    }
+    return {};
+  }
 
   // Step 0 embeds the pending token, step 1 the first draft.
   Status CheckDraftTokens() const {
@@ -106,6 +157,33 @@ class Round {
       if (offset != wanted) {
         return Error(i, Text("queries of draft ", step, " are at P + ", offset, ", wanted P + ", wanted,
                              " as query_positions is ", plan_.header.progressive_queries ? "progressive" : "constant"));
+      }
+    }
+    return {};
+  }
+
+  // The keys' (input 1) or values' (input 2) cache of the target's last layer that owns one and has this window.
+  const Tensor* LastCache(uint32_t window, size_t input) const {
+    std::vector<uint32_t> seen;
+    for (const uint32_t i : Find(plan_, schema::OpKind_Attention, schema::Phase_Always)) {
+      const Site site(plan_.graph, i);
+      const uint32_t cache = site.In(input).index;
+      if (site.attributes<schema::Attention>().window() != window) continue;
+      if (std::find(seen.begin(), seen.end(), cache) == seen.end()) seen.push_back(cache);
+    }
+    return seen.empty() ? nullptr : &plan_.graph.tensors[seen.back()];
+  }
+
+  // The assistant reads the last caches of each kind: those that it was trained on.
+  Status CheckDonors() const {
+    for (const uint32_t i : Find(plan_, schema::OpKind_Attention, schema::Phase_Round)) {
+      const Site site(plan_.graph, i);
+      for (const size_t input : {1, 2}) {
+        const Tensor& found = plan_.graph.tensors[site.In(input).index];
+        const Tensor* wanted = LastCache(site.attributes<schema::Attention>().window(), input);
+        if (&found == wanted) continue;
+        return Error(i, Text("reads ", found.name, ", wanted ", wanted == nullptr ? "a cache of the target" : wanted->name,
+                             ", the target's last with this window"));
       }
     }
     return {};

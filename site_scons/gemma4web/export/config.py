@@ -6,6 +6,7 @@ does not implement is refused here, naming the field: a model that exports runs.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -17,10 +18,32 @@ from gemma4web.errors import CheckpointError
 from gemma4web.export import json_file
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
 
-_WANTED_TARGET: Final = "gemma4_text"
 WHOLE: Final = "fetch this file of the checkpoint again, and name the folder that holds config.json and safetensors"
 _DAMAGED: Final = "this project supports no such model, or the file is damaged: fetch it again"
-_OUTER_TARGET: Final = ("gemma4", "gemma4_unified")
+_MADE_FOR_EACH_OTHER: Final = "target and assistant must be made for each other"
+_DENSE_ONLY: Final = "mixture-of-experts models (26B-A4B) are not supported: name a dense one, as E2B, E4B, 12B or 31B"
+_OUTER_TARGET: Final = {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"}
+_ASSISTANT: Final = {"gemma4_assistant": "gemma4_text", "gemma4_unified_assistant": "gemma4_unified_text"}
+"""The type of the text model inside, where that does not say it."""
+_COMMON: Final[dict[str, Any]] = {
+    "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-6, "num_kv_shared_layers": 0,
+}
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "gemma4_text": {**_COMMON, "max_position_embeddings": 131072, "sliding_window": 512,
+                    "hidden_size_per_layer_input": 256, "vocab_size_per_layer_input": 262144},
+    "gemma4_unified_text": {**_COMMON, "max_position_embeddings": 262144, "sliding_window": 1024},
+}
+"""What Hugging Face transformers 5.24 takes for a field that a config.json leaves out, by the type of the text model."""
+_GLOBAL_HEAD_DIM: Final = 512
+_FULL_EVERY: Final = 6
+_ROPE: Final = {str(LayerType.SLIDING): {"rope_type": "default", "rope_theta": 1e4},
+                str(LayerType.FULL): {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25}}
+_CENTROIDS: Final = 2048
+_TOP_K: Final = 32
+_BOS: Final = 2
+_EOS: Final = 1
 MAX_LAYERS: Final = 256
 MAX_VOCAB: Final = 1 << 20
 """Sizes that no Gemma 4 model comes near; a graph or a table of more is a waste of memory before anything is checked."""
@@ -88,10 +111,20 @@ class Fields:
             raise self.fail(name, wanted, advice=why or "this kind of model is not supported yet")
 
 
+def _text(f: Fields, kind: Any, why: str) -> Fields:
+    """The fields of a text model, those left out by their defaults; ``kind`` when it does not name its type itself."""
+    kind = f.values.get("model_type", kind)
+    if not isinstance(kind, str) or kind not in _DEFAULTS:
+        f.only("model_type", *_DEFAULTS, why=why)
+    f = dataclasses.replace(f, values={**_DEFAULTS[kind], **f.values})
+    if kind == "gemma4_unified_text":
+        f.only("hidden_size_per_layer_input", None, 0, why="models of this type have no per-layer embeddings")
+    return f
+
+
 def _refuse_unsupported(f: Fields) -> None:
-    f.only("enable_moe_block", None, False, why="mixture-of-experts models are not supported yet")
-    f.only("num_experts", None, 0, why="mixture-of-experts models are not supported yet")
-    f.only("attention_k_eq_v", None, False, why="models whose full layers share keys and values are not supported yet")
+    f.only("enable_moe_block", None, False, why=_DENSE_ONLY)
+    f.only("num_experts", None, 0, why=_DENSE_ONLY)
     f.only("attention_bias", None, False, why="attention biases are not supported")
     f.only("hidden_activation", "gelu_pytorch_tanh", why="only the tanh form of GELU is implemented")
     f.only("use_bidirectional_attention", None, False, "vision", why="only causal attention is implemented")
@@ -101,29 +134,51 @@ def _refuse_unsupported(f: Fields) -> None:
 
 def _layer_types(f: Fields, count: int) -> list[LayerType]:
     types = f.values.get("layer_types")
+    if types is None:
+        types = [LayerType.FULL if (index + 1) % _FULL_EVERY == 0 or index + 1 == count else LayerType.SLIDING
+                 for index in range(count)]
     if not isinstance(types, list) or len(types) != count or any(name not in list(LayerType) for name in types):
         raise f.fail("layer_types", f"a list of {count} entries, each sliding_attention or full_attention")
     return [LayerType(name) for name in types]
 
 
-def _head_dims(f: Fields, types: list[LayerType]) -> list[int]:
-    """Head size of each layer: ``head_dim``, on full layers ``global_head_dim``, overridden by ``per_layer_config``."""
-    plain = f.integer("head_dim")
-    wide = plain if f.values.get("global_head_dim") is None else f.integer("global_head_dim")
-    dims = [wide if type_ is LayerType.FULL else plain for type_ in types]
-    if f.values.get("per_layer_config") is not None:
-        overrides = f.section("per_layer_config")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Heads:
+    """Heads of one layer's cache."""
+
+    head_dim: int
+    num_key_value_heads: int
+
+
+def _heads(f: Fields, types: list[LayerType]) -> list[_Heads]:
+    """Those of each layer. A full layer has ``global_head_dim`` and, where its values come from its keys,
+    ``num_global_key_value_heads``; where there is a ``per_layer_config``, only that says how layers differ."""
+    plain = _Heads(head_dim=f.integer("head_dim"), num_key_value_heads=f.integer("num_key_value_heads"))
+    heads = [plain] * len(types)
+    if "per_layer_config" not in f.values:
+        wide = dataclasses.replace(plain, head_dim=f.integer("global_head_dim", default=_GLOBAL_HEAD_DIM))
+        if f.flag("attention_k_eq_v") and f.values.get("num_global_key_value_heads") is not None:
+            wide = dataclasses.replace(wide, num_key_value_heads=f.integer("num_global_key_value_heads"))
+        heads = [wide if type_ is LayerType.FULL else plain for type_ in types]
+    elif f.values["per_layer_config"] is not None:
+        overrides, known = f.section("per_layer_config"), {part.name for part in dataclasses.fields(_Heads)}
         for key in overrides.values:
             entry = overrides.section(key)
-            if not key.isdecimal() or len(key) > 4 or int(key) >= len(types) or set(entry.values) - {"head_dim"}:
-                raise overrides.fail(key, f"an object with head_dim under a layer number below {len(types)}")
-            dims[int(key)] = entry.integer("head_dim")
-    if any(dim % 2 for dim in dims):
+            if not key.isdecimal() or len(key) > 4 or int(key) >= len(types) or set(entry.values) - known:
+                raise overrides.fail(key, f"an object with {' and '.join(sorted(known))} under a layer number below {len(types)}")
+            heads[int(key)] = dataclasses.replace(heads[int(key)], **{name: entry.integer(name) for name in entry.values})
+    if any(layer.head_dim % 2 for layer in heads):
         raise f.fail("head_dim", "even head sizes")
-    return dims
+    query_heads = f.integer("num_attention_heads")
+    for count in {layer.num_key_value_heads for layer in heads}:
+        if query_heads % count:
+            raise f.fail("num_attention_heads", f"a multiple of every layer's number of KV heads, {count} among them")
+    return heads
 
 
 def _rope(f: Fields) -> dict[LayerType, RopeSettings]:
+    if f.values.get("rope_parameters") is None:
+        f = dataclasses.replace(f, values={**f.values, "rope_parameters": _ROPE})
     outer, table = f.section("rope_parameters"), {}
     for type_, kind in ((LayerType.SLIDING, "default"), (LayerType.FULL, "proportional")):
         s = outer.section(type_)
@@ -140,6 +195,14 @@ def _rope(f: Fields) -> dict[LayerType, RopeSettings]:
     return table
 
 
+def _check_turning(f: Fields, types: list[LayerType], head_dims: list[int], rope: dict[LayerType, RopeSettings]) -> None:
+    """Every head has a pair that turns: RoPE of none is no op of a program."""
+    for type_, head_dim in zip(types, head_dims, strict=True):
+        if not rope[type_].rotated_pairs(head_dim):
+            raise f.section("rope_parameters").section(type_).fail(
+                "partial_rotary_factor", f"a share of the head's {head_dim // 2} pairs that is one at least")
+
+
 def _donors(f: Fields, types: list[LayerType], shared: int) -> list[int]:
     """The layer whose cache each layer reads: shared layers read the last owner of their type."""
     first = len(types) - shared
@@ -152,13 +215,6 @@ def _donors(f: Fields, types: list[LayerType], shared: int) -> list[int]:
     return [index if index < first else last[type_] for index, type_ in enumerate(types)]
 
 
-def _heads(f: Fields) -> tuple[int, int]:
-    heads, kv_heads = f.integer("num_attention_heads"), f.integer("num_key_value_heads")
-    if heads % kv_heads:
-        raise f.fail("num_attention_heads", f"a multiple of num_key_value_heads, {kv_heads}")
-    return heads, kv_heads
-
-
 def read_target(path: Path, prefix: str) -> Target:
     """Sizes of a target from its config.json; ``prefix`` of its tensor names. Raises CheckpointError."""
     return target_sizes(Fields(path=path, values=load(path)), prefix)
@@ -166,87 +222,96 @@ def read_target(path: Path, prefix: str) -> Target:
 
 def target_sizes(outer: Fields, prefix: str) -> Target:
     """Sizes of a target from the fields of its config. Raises CheckpointError."""
-    if outer.values.get("model_type") in _OUTER_TARGET:
+    wanted, type_ = "name a Gemma 4 text checkpoint with --target", outer.values.get("model_type")
+    if isinstance(type_, str) and type_ in _OUTER_TARGET:
         outer.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
-        f = outer.section("text_config")
+        f = _text(outer.section("text_config"), _OUTER_TARGET[type_], wanted)
     else:
-        f = outer
-    f.only("model_type", _WANTED_TARGET, why="name a Gemma 4 text checkpoint with --target")
+        f = _text(outer, None, wanted)
     _refuse_unsupported(f)
     count, hidden, vocab = f.integer("num_hidden_layers", most=MAX_LAYERS), f.integer("hidden_size"), f.integer("vocab_size", most=MAX_VOCAB)
     types = _layer_types(f, count)
-    head_dims = _head_dims(f, types)
-    shared = f.integer("num_kv_shared_layers", least=0, default=0)
-    donors = _donors(f, types, shared)
-    if any(head_dims[index] != head_dims[donor] for index, donor in enumerate(donors)):
-        raise f.fail("per_layer_config", "equal head sizes in every layer that shares a cache")
+    heads, donors = _heads(f, types), _donors(f, types, f.integer("num_kv_shared_layers", least=0))
+    if any(heads[index] != heads[donor] for index, donor in enumerate(donors)):
+        raise f.fail("per_layer_config", "heads of equal size and number in every layer that shares a cache")
+    rope = _rope(f)
+    _check_turning(f, types, [layer.head_dim for layer in heads], rope)
     narrow, double = f.integer("intermediate_size"), f.flag("use_double_wide_mlp")
-    heads, kv_heads = _heads(f)
+    from_keys = f.flag("attention_k_eq_v")
     ple = f.integer("hidden_size_per_layer_input", least=0, default=0)
-    if ple and f.integer("vocab_size_per_layer_input", default=vocab) != vocab:
+    if ple and f.integer("vocab_size_per_layer_input") != vocab:
         raise f.fail("vocab_size_per_layer_input", f"vocab_size, {vocab}")
     softcap = None if f.values.get("final_logit_softcapping") is None else f.number("final_logit_softcapping")
     layers = tuple(
-        Layer(index=index, type=types[index], head_dim=head_dims[index], donor=donors[index],
-              intermediate=narrow * 2 if double and donors[index] != index else narrow)
+        Layer(index=index, type=types[index], head_dim=heads[index].head_dim, kv_heads=heads[index].num_key_value_heads,
+              donor=donors[index], intermediate=narrow * 2 if double and donors[index] != index else narrow,
+              values_from_keys=from_keys and types[index] is LayerType.FULL and donors[index] == index)
         for index in range(count)
     )
     return Target(
-        vocab=vocab, hidden=hidden, query_heads=heads, kv_heads=kv_heads, window=f.integer("sliding_window"),
-        eps=f.number("rms_norm_eps", default=1e-6), layers=layers, rope=_rope(f), prefix=prefix,
+        vocab=vocab, hidden=hidden, query_heads=f.integer("num_attention_heads"), window=f.integer("sliding_window"),
+        eps=f.number("rms_norm_eps"), layers=layers, rope=rope, prefix=prefix,
         max_positions=f.integer("max_position_embeddings"), ple_width=ple, softcap=softcap,
     )
 
 
-def read_assistant(path: Path, target: Target) -> Assistant:
+def read_assistant(path: Path, target: Target, centroids: int) -> Assistant:
     """Sizes of an assistant from its config.json, checked against its target. Raises CheckpointError."""
-    return assistant_sizes(Fields(path=path, values=load(path)), target)
+    return assistant_sizes(Fields(path=path, values=load(path)), target, centroids)
 
 
-def assistant_sizes(outer: Fields, target: Target) -> Assistant:
-    """Sizes of an assistant from the fields of its config, checked against its target. Raises CheckpointError."""
-    outer.only("model_type", "gemma4_assistant", why="name a Gemma 4 assistant checkpoint with --assistant")
-    if not outer.flag("use_ordered_embeddings"):
-        raise outer.fail("use_ordered_embeddings", "true", advice="an assistant with a dense head is not supported yet")
-    f = outer.section("text_config")
-    f.only("model_type", _WANTED_TARGET)
+def assistant_sizes(outer: Fields, target: Target, centroids: int) -> Assistant:
+    """Sizes of an assistant from the fields of its config, checked against its target.
+
+    ``centroids``: rows of its table of centroids, 0 without one; its config does not say reliably which head it has.
+    Raises CheckpointError.
+    """
+    outer.only("model_type", *_ASSISTANT, why="name a Gemma 4 assistant checkpoint with --assistant")
+    outer.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
+    f = _text(outer.section("text_config"), _ASSISTANT[outer.values["model_type"]], _DAMAGED)
     _refuse_unsupported(f)
     count = f.integer("num_hidden_layers", most=MAX_LAYERS)
     types, vocab = _layer_types(f, count), f.integer("vocab_size", most=MAX_VOCAB)
-    f.only("num_kv_shared_layers", count, why="an assistant reads its target's caches in every layer")
+    f.only("num_kv_shared_layers", 0, count, why="an assistant reads its target's caches in every layer")
     f.only("hidden_size_per_layer_input", None, 0, why="an assistant has no per-layer embeddings")
     f.only("use_double_wide_mlp", None, False, why="an assistant has no double-wide MLP")
     f.only("final_logit_softcapping", None, why="an assistant's scores have no softcap")
     _same_as_target(outer, f, target, vocab)
-    centroids, top_k = outer.integer("num_centroids"), outer.integer("centroid_intermediate_top_k")
-    if vocab % centroids or top_k > centroids:
-        raise outer.fail("num_centroids", f"a divisor of vocab_size {vocab}, >= centroid_intermediate_top_k {top_k}")
-    heads, kv_heads = _heads(f)
     layers = []
-    for index, (type_, head_dim) in enumerate(zip(types, _head_dims(f, types), strict=True)):
+    for index, (type_, heads) in enumerate(zip(types, _heads(f, types), strict=True)):
         donor = target.last_owner(type_)
-        if donor is None or target.layers[donor].head_dim != head_dim:
-            raise f.fail("head_dim", f"the head size of the target's last {type_} layer with a cache "
-                         f"({'there is none' if donor is None else target.layers[donor].head_dim})")
-        layers.append(Layer(index=index, type=type_, head_dim=head_dim, donor=donor,
-                            intermediate=f.integer("intermediate_size")))
+        if donor is None:
+            raise f.fail("layer_types", f"no {type_} layer, as no such layer of the target has a cache")
+        cache = target.layers[donor]
+        for name, found, wanted in (("head_dim", heads.head_dim, cache.head_dim),
+                                    ("num_key_value_heads", heads.num_key_value_heads, cache.kv_heads)):
+            if found != wanted:
+                raise f.fail(name, f"in layer {index} the target's {wanted}, of its last {type_} layer with a cache, found "
+                             f"{found}", advice=_MADE_FOR_EACH_OTHER)
+        layers.append(Layer(index=index, type=type_, head_dim=heads.head_dim, kv_heads=heads.num_key_value_heads,
+                            donor=donor, intermediate=f.integer("intermediate_size")))
     return Assistant(
-        vocab=vocab, hidden=f.integer("hidden_size"), query_heads=heads, kv_heads=kv_heads, window=target.window,
-        eps=f.number("rms_norm_eps", default=1e-6), layers=tuple(layers), rope=_rope(f), backbone=target.hidden,
-        centroids=centroids, top_k=top_k,
+        vocab=vocab, hidden=f.integer("hidden_size"), query_heads=f.integer("num_attention_heads"), window=target.window,
+        eps=f.number("rms_norm_eps"), layers=tuple(layers), rope=_rope(f), backbone=target.hidden,
+        centroids=centroids, top_k=_top_k(outer, vocab, centroids) if centroids else 0,
     )
 
 
+def _top_k(outer: Fields, vocab: int, centroids: int) -> int:
+    """How many centroids' tokens are candidates of a draft."""
+    if outer.integer("num_centroids", default=_CENTROIDS) != centroids or vocab % centroids:
+        raise outer.fail("num_centroids", f"{centroids}, the rows of the table of centroids, a divisor of vocab_size {vocab}")
+    return outer.integer("centroid_intermediate_top_k", default=_TOP_K, most=centroids)
+
+
 def _same_as_target(outer: Fields, f: Fields, target: Target, vocab: int) -> None:
-    advice = "target and assistant must be made for each other"
+    advice = _MADE_FOR_EACH_OTHER
     if vocab != target.vocab:
         raise f.fail("vocab_size", f"the target's {target.vocab}", advice=advice)
     if outer.integer("backbone_hidden_size") != target.hidden:
         raise outer.fail("backbone_hidden_size", f"the target's hidden_size {target.hidden}", advice=advice)
     if f.integer("sliding_window") != target.window:
         raise f.fail("sliding_window", f"the target's {target.window}", advice=advice)
-    if f.integer("num_key_value_heads") != target.kv_heads:
-        raise f.fail("num_key_value_heads", f"the target's {target.kv_heads}", advice=advice)
     if _rope(f) != target.rope:
         raise f.fail("rope_parameters", "the target's: its cached keys are turned already", advice=advice)
 
@@ -259,7 +324,10 @@ def token_id(f: Fields, name: str, value: Any, vocab: int) -> int:
 
 
 def special_ids(folder: Path, vocab: int) -> tuple[int | None, tuple[int, ...]]:
-    """(bos id or None, stop ids in ascending order) from generation_config.json, else config.json."""
+    """(bos id or None, stop ids in ascending order) from generation_config.json, else config.json.
+
+    Null is none; an id that no file mentions is Gemma's own.
+    """
     sources = []
     if (folder / "generation_config.json").is_file():
         sources.append(Fields(path=folder / "generation_config.json", values=load(folder / "generation_config.json")))
@@ -268,11 +336,12 @@ def special_ids(folder: Path, vocab: int) -> tuple[int | None, tuple[int, ...]]:
     if isinstance(outer.values.get("text_config"), dict):
         sources.append(outer.section("text_config"))
 
-    def first(name: str) -> tuple[Fields, Any]:
-        return next(((f, f.values[name]) for f in sources if f.values.get(name) is not None), (outer, None))
+    def first(name: str, default: int) -> tuple[Fields, Any]:
+        absent = None if any(name in f.values for f in sources) else default
+        return next(((f, f.values[name]) for f in sources if f.values.get(name) is not None), (outer, absent))
 
-    bos_fields, bos = first("bos_token_id")
-    eos_fields, eos = first("eos_token_id")
+    bos_fields, bos = first("bos_token_id", _BOS)
+    eos_fields, eos = first("eos_token_id", _EOS)
     listed = [] if eos is None else eos if isinstance(eos, list) else [eos]
     stops = {token_id(eos_fields, "eos_token_id", value, vocab) for value in listed}
     return None if bos is None else token_id(bos_fields, "bos_token_id", bos, vocab), tuple(sorted(stops))

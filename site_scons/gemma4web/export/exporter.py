@@ -196,8 +196,9 @@ def _sizes(model: Target | Assistant | None) -> dict[str, Any] | None:
     if model is None:
         return None
     sizes = dataclasses.asdict(model)
-    sizes["layers"] = [{"type": str(layer.type), "head_dim": layer.head_dim, "intermediate": layer.intermediate,
-                        "donor": layer.donor} for layer in model.layers]
+    sizes["layers"] = [{"type": str(layer.type), "head_dim": layer.head_dim, "kv_heads": layer.kv_heads,
+                        "intermediate": layer.intermediate, "donor": layer.donor,
+                        "values_from_keys": layer.values_from_keys} for layer in model.layers]
     sizes["rope"] = {str(type_): dataclasses.asdict(settings) for type_, settings in model.rope.items()}
     return sizes
 

@@ -57,7 +57,8 @@ class ModelFolder:
 def _decoder(sizes: dict[str, Any]) -> dict[str, Any]:
     layers = tuple(
         Layer(index=index, type=LayerType(layer["type"]), head_dim=layer["head_dim"],
-              intermediate=layer["intermediate"], donor=layer["donor"])
+              kv_heads=layer["kv_heads"], intermediate=layer["intermediate"], donor=layer["donor"],
+              values_from_keys=layer["values_from_keys"])
         for index, layer in enumerate(sizes["layers"])
     )
     rope = {LayerType(name): RopeSettings(**settings) for name, settings in sizes["rope"].items()}

@@ -46,7 +46,9 @@ class FolderSource(Checkpoint, Source):
         return sizes
 
     def assistant(self, target: Target) -> Assistant:
-        return config.read_assistant(self.path / "config.json", target)
+        sizes = config.read_assistant(self.path / "config.json", target, self.centroids())
+        self.check_tied("lm_head.weight", "model.embed_tokens.weight")
+        return sizes
 
     def special_ids(self, vocab: int) -> tuple[int | None, tuple[int, ...]]:
         return config.special_ids(self.path, vocab)

@@ -6,7 +6,7 @@ a field by its GGUF key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ _SCALING: Final = "RoPE scaling is not supported"
 _KEYS: Final = {
     "num_hidden_layers": "block_count", "hidden_size": "embedding_length", "intermediate_size": "feed_forward_length",
     "num_attention_heads": "attention.head_count", "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length_swa", "global_head_dim": "attention.key_length",
+    "head_dim": "attention.key_length_swa", "per_layer_config": "attention.head_count_kv",
     "sliding_window": "attention.sliding_window", "layer_types": "attention.sliding_window_pattern",
     "num_kv_shared_layers": "attention.shared_kv_layers", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "max_position_embeddings": "context_length", "hidden_size_per_layer_input": "embedding_length_per_layer_input",
@@ -39,7 +39,9 @@ _KEYS: Final = {
 }
 _OUTER_KEYS: Final = {"backbone_hidden_size": "embedding_length_out", "num_centroids": "n_centroids",
                       "centroid_intermediate_top_k": "centroid_top_k"}
-_OPTIONAL: Final = ("num_kv_shared_layers", "hidden_size_per_layer_input", "final_logit_softcapping", "num_experts")
+_OPTIONAL: Final = ("num_kv_shared_layers", "final_logit_softcapping", "num_experts")
+_OF_LAYERS: Final = ("layer_types", "intermediate_size", "num_key_value_heads", "per_layer_config", "rope_parameters")
+"""Fields that more than one key says, or a list."""
 
 
 def _plain(value: Any) -> Any:
@@ -97,6 +99,27 @@ class _Metadata:
                                 f"{sharing}", advice=_NO_PER_LAYER)
         return {"intermediate_size": narrow, "use_double_wide_mlp": wide != narrow}
 
+    def heads(self, types: list[str]) -> dict[str, Any]:
+        """Size and number of the KV heads of each layer; one number may stand for all of them."""
+        counts, name = self.required("attention.head_count_kv"), self.key("attention.head_count_kv")
+        if not isinstance(counts, list):
+            counts = [counts] * len(types)
+        if len(counts) != len(types):
+            raise self.all.fail(name, f"one number, or {len(types)}, one for each layer")
+        sizes = [self.required("attention.key_length" + ("_swa" if type_ == LayerType.SLIDING else "")) for type_ in types]
+        return {"num_key_value_heads": counts[0], "per_layer_config": {
+            str(index): {"head_dim": size, "num_key_value_heads": count}
+            for index, (size, count) in enumerate(zip(sizes, counts, strict=True))}}
+
+    def spelled(self) -> dict[str, str]:
+        """What the file calls the fields of a config.json."""
+        names = {name: self.key(key) for name, key in _KEYS.items()}
+        for index, type_ in enumerate(self.layer_types()):
+            suffix = "_swa" if type_ == LayerType.SLIDING else ""
+            names[f"per_layer_config.{index}.head_dim"] = self.key(f"attention.key_length{suffix}")
+            names[f"per_layer_config.{index}.num_key_value_heads"] = self.key("attention.head_count_kv")
+        return names
+
     def rope(self) -> dict[str, Any]:
         self.all.only(self.key("rope.scaling.type"), None, "none", why=_SCALING)
         return {
@@ -116,29 +139,32 @@ class _Metadata:
     def text_config(self, vocab: int) -> dict[str, Any]:
         self.same_head_sizes()
         plain = {name: self.value(key) if name in _OPTIONAL else self.uniform(key) for name, key in _KEYS.items()
-                 if name not in ("layer_types", "intermediate_size") and "." not in name and name != "rope_parameters"}
+                 if name not in (*_OF_LAYERS, "hidden_size_per_layer_input") and "." not in name}
+        types, ple = self.layer_types(), self.value("embedding_length_per_layer_input")
         return {"model_type": "gemma4_text", "vocab_size": vocab, "hidden_activation": "gelu_pytorch_tanh",
-                "layer_types": self.layer_types(), "rope_parameters": self.rope(), **self.feed_forward(),
+                "layer_types": types, "rope_parameters": self.rope(), **self.heads(types), **self.feed_forward(),
+                "hidden_size_per_layer_input": 0 if ple is None else ple, "vocab_size_per_layer_input": vocab,
                 **{name: value for name, value in plain.items() if value is not None}}
 
 
-def target_fields(path: Path, metadata: Mapping[str, Any], vocab: int) -> Fields:
-    """A target's config.json. Raises CheckpointError."""
+def target_fields(path: Path, metadata: Mapping[str, Any], vocab: int, has_values: Callable[[int], bool]) -> Fields:
+    """A target's config.json; ``has_values``: whether a layer has a matrix for its values. Raises CheckpointError."""
     file = _Metadata(path, metadata, TARGET)
-    spelled = {name: file.key(key) for name, key in _KEYS.items()} | {"vocab_size": "rows of token_embd.weight"}
-    return Fields(path=path, values=file.text_config(vocab), spelled=spelled)
+    text, spelled = file.text_config(vocab), file.spelled()
+    full = [index for index, type_ in enumerate(text["layer_types"]) if type_ == LayerType.FULL]
+    text["attention_k_eq_v"] = bool(full) and not any(map(has_values, full))
+    return Fields(path=path, values=text, spelled=spelled | {"vocab_size": "rows of token_embd.weight"})
 
 
 def assistant_fields(path: Path, metadata: Mapping[str, Any], vocab: int, centroids: int) -> Fields:
-    """An assistant's config.json; ``centroids`` are the rows of its tensor. Raises CheckpointError."""
+    """An assistant's config.json; ``centroids`` are the rows of its tensor, 0 without one. Raises CheckpointError."""
     file = _Metadata(path, metadata, ASSISTANT)
-    file.all.only(file.key("n_centroids"), None, centroids, why="the rows of masked_embd_centroids.weight")
-    top_k = file.value("centroid_top_k")
-    values = {
-        "model_type": "gemma4_assistant", "use_ordered_embeddings": True, "num_centroids": centroids,
-        "centroid_intermediate_top_k": DEFAULT_TOP_K if top_k is None else top_k,
-        "backbone_hidden_size": file.required("embedding_length_out"), "text_config": file.text_config(vocab),
-    }
+    values = {"model_type": "gemma4_assistant", "backbone_hidden_size": file.required("embedding_length_out"),
+              "text_config": file.text_config(vocab)}
+    if centroids:
+        file.all.only(file.key("n_centroids"), None, centroids, why="the rows of masked_embd_centroids.weight")
+        top_k = file.value("centroid_top_k")
+        values |= {"num_centroids": centroids, "centroid_intermediate_top_k": DEFAULT_TOP_K if top_k is None else top_k}
     spelled = {name: file.key(key) for name, key in _OUTER_KEYS.items()}
-    spelled |= {f"text_config.{name}": file.key(key) for name, key in _KEYS.items()}
+    spelled |= {f"text_config.{name}": label for name, label in file.spelled().items()}
     return Fields(path=path, values=values, spelled=spelled | {"text_config.vocab_size": "rows of token_embd.weight"})

@@ -15,7 +15,6 @@ from gemma4web.export.source import Source
 from gemma4web.program.architecture import Assistant, Decoder, LayerType, Target
 
 _ROLE = {TARGET: "it is a target: name it with --target", ASSISTANT: "it is an assistant: name it with --assistant"}
-_CENTROID_HEAD = ("masked_embedding.centroids.weight", "masked_embedding.token_ordering")
 
 
 class GgufSource(GgufTensors, Source):
@@ -52,23 +51,24 @@ class GgufSource(GgufTensors, Source):
                                       f"then {pairs - turning} times 1e30",
                                       advice="other rotary embeddings than Gemma 4's are not supported")
 
+    def has_values(self, layer: int) -> bool:
+        """Whether a layer has a matrix for its values."""
+        return f"{PREFIX}layers.{layer}.self_attn.v_proj.weight" in self
+
     def target(self) -> Target:
         self._check_architecture(TARGET)
         self.check_tied("output.weight", f"{PREFIX}embed_tokens.weight")
-        sizes = config.target_sizes(target_fields(self.path, self.metadata, self._vocab()), PREFIX)
+        fields = target_fields(self.path, self.metadata, self._vocab(), self.has_values)
+        sizes = config.target_sizes(fields, PREFIX)
         self._check_rope(sizes)
         return sizes
 
     def assistant(self, target: Target) -> Assistant:
         self._check_architecture(ASSISTANT)
-        missing = [self.spelled(name) for name in _CENTROID_HEAD if name not in self]
-        if missing:
-            raise CheckpointError(
-                f"{self.path} has no tensor {' and no '.join(missing)}, wanted the centroid head",
-                advice="converters of llama.cpp leave these out: name the assistant's safetensors checkpoint instead (a "
-                       "dense head is not supported)")
-        centroids = self.find(_CENTROID_HEAD[0]).shape[0]
-        sizes = config.assistant_sizes(assistant_fields(self.path, self.metadata, self._vocab(), centroids), target)
+        self.check_tied("output.weight", f"{PREFIX}embed_tokens.weight")
+        centroids = self.centroids()
+        fields = assistant_fields(self.path, self.metadata, self._vocab(), centroids)
+        sizes = config.assistant_sizes(fields, target, centroids)
         self._check_rope(sizes)
         return sizes
 

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Final
 
+from gemma4web.errors import CheckpointError
 from gemma4web.export.tensors import Tensors
 from gemma4web.program.architecture import Assistant, Target
+
+CENTROID_HEAD: Final = ("masked_embedding.centroids.weight", "masked_embedding.token_ordering")
 
 
 class Source(Tensors, ABC):
     """A target or an assistant: tensors, sizes, ids and text files. Everything raises CheckpointError."""
+
+    def centroids(self) -> int:
+        """Rows of an assistant's table of centroids; 0 when its head is dense, so that neither tensor of the other head is
+        there. Half a centroid head is refused."""
+        if not any(name in self for name in CENTROID_HEAD):
+            return 0
+        table, _ = (self.find(name) for name in CENTROID_HEAD)
+        if not table.shape or table.shape[0] < 1:
+            raise CheckpointError(f"{self.path}: tensor {table.name} has no rows", advice=self.mismatch)
+        return table.shape[0]
 
     @property
     @abstractmethod

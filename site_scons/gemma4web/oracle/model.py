@@ -86,10 +86,12 @@ class _Network:
         return x + self._norm(o, f"{prefix}post_attention_layernorm.weight")
 
 
-def _attend(q: Array, keys: Array, values: Array) -> Array:
+def _attend(q: Array, keys: Array, values: Array, faults: Collection[Fault]) -> Array:
     """One query row q [Hq, d] over keys, values [T, Hkv, d] -> [Hq, d]; no scale."""
-    group = q.shape[0] // keys.shape[1]
-    k, v = np.repeat(keys, group, axis=1), np.repeat(values, group, axis=1)
+    shared = np.arange(q.shape[0]) // (q.shape[0] // keys.shape[1])
+    if Fault.WRONG_KV_HEAD in faults:
+        shared = np.arange(q.shape[0]) % keys.shape[1]
+    k, v = keys[:, shared], values[:, shared]
     score = np.einsum("hd,thd->ht", q, k)
     weight = np.exp(score - score.max(axis=1, keepdims=True))
     return np.asarray(np.einsum("ht,thd->hd", weight / weight.sum(axis=1, keepdims=True), v))
@@ -117,7 +119,7 @@ class TargetModel(_Network):
 
     def reset(self) -> None:
         self._cache = {
-            layer.index: np.zeros((2, self.slots(layer), self.sizes.kv_heads, layer.head_dim), self._dtype)
+            layer.index: np.zeros((2, self.slots(layer), layer.kv_heads, layer.head_dim), self._dtype)
             for layer in self.sizes.layers if layer.owns_cache
         }
 
@@ -129,6 +131,8 @@ class TargetModel(_Network):
         if Fault.WRONG_DONOR in self._faults and layer.type is LayerType.SLIDING:
             owners = [other.index for other in self.sizes.layers if other.owns_cache and other.type is layer.type]
             return owners[-2]
+        if Fault.FIRST_FULL_DONOR in self._faults and layer.type is LayerType.FULL:
+            return next(other.index for other in self.sizes.layers if other.owns_cache and other.type is layer.type)
         return layer.donor
 
     def rows(self, layer_index: int, positions: Array) -> tuple[Array, Array]:
@@ -148,10 +152,19 @@ class TargetModel(_Network):
         context = embedded @ self._weight("per_layer_model_projection.weight").T / math.sqrt(self.sizes.hidden)
         return (self._norm(context.reshape(token.shape), "per_layer_projection_norm.weight") + token) / math.sqrt(2.0)
 
+    def _values(self, a: Array, projected: Array, k: Array, prefix: str, layer: Layer) -> Array:
+        """Values before their norm [N, heads, head_dim], from what the keys were before theirs where there is no v_proj."""
+        if not layer.values_from_keys:
+            return self._heads(a, f"{prefix}self_attn.v_proj.weight", layer)
+        return k if Fault.VALUES_AFTER_K_NORM in self._faults else projected
+
     def _write(self, a: Array, prefix: str, positions: Array, layer: Layer) -> None:
-        k = self._norm(self._heads(a, f"{prefix}self_attn.k_proj.weight", layer), f"{prefix}self_attn.k_norm.weight")
-        v = self._heads(a, f"{prefix}self_attn.v_proj.weight", layer)
-        if Fault.NO_V_NORM not in self._faults:
+        projected = self._heads(a, f"{prefix}self_attn.k_proj.weight", layer)
+        k = self._norm(projected, f"{prefix}self_attn.k_norm.weight")
+        v = self._values(a, projected, k, prefix, layer)
+        if Fault.VALUES_WITH_K_NORM_WEIGHT in self._faults and layer.values_from_keys:
+            v = k
+        elif Fault.NO_V_NORM not in self._faults:
             v = ops.rms(v, self.sizes.eps)
         cache = self._cache[layer.index]
         slots = positions % cache.shape[1]
@@ -167,7 +180,7 @@ class TargetModel(_Network):
             self._write(a, prefix, positions, layer)
         donor, window = layer.index if layer.owns_cache else self.borrowed(layer), self._window(layer)
         seen = [np.arange(max(0, p - window + 1) if window else 0, p + 1) for p in positions]
-        attended = np.stack([_attend(q[row], *self.rows(donor, visible)) for row, visible in enumerate(seen)])
+        attended = np.stack([_attend(q[row], *self.rows(donor, visible), self._faults) for row, visible in enumerate(seen)])
         x = self._mlp(self._output(x, attended, prefix), prefix)
         if ple is not None:
             gate = self._gelu(x @ self._weight(f"{prefix}per_layer_input_gate.weight").T) * ple[:, layer.index]
@@ -192,7 +205,8 @@ class TargetModel(_Network):
 
 
 class AssistantModel(_Network):
-    """The assistant: draft steps over a target's caches."""
+    """The assistant: draft steps over a target's caches. ``centroid_scores`` collects one [centroids] array a step
+    where the head has centroids."""
 
     def __init__(self, model: Model, target: TargetModel, *, dtype: npt.DTypeLike = np.float64,
                  faults: Collection[Fault] = ()) -> None:
@@ -200,12 +214,16 @@ class AssistantModel(_Network):
             raise UsageError("this model has no assistant")
         super().__init__(model, model.assistant, ASSISTANT_PREFIX, dtype, faults)
         self.sizes, self._target = model.assistant, target
-        self._ordering = model.weights[ASSISTANT_PREFIX + TOKEN_ORDERING].reshape(self.sizes.centroids, -1)
+        self.centroid_scores: list[Array] = []
+        if self.sizes.centroids:
+            self._ordering = model.weights[ASSISTANT_PREFIX + TOKEN_ORDERING].reshape(self.sizes.centroids, -1)
 
     def step(self, embedded: Array, state: Array, query_position: int, visible: dict[LayerType, Array],
              ) -> tuple[int, Array, Array]:
-        """One draft from the embedding and state [H] -> (token, next state [H], logits [V] with every id that is no
-        candidate one below the least). ``visible``: positions that each layer type sees."""
+        """One draft from the embedding and state [H] -> (token, next state [H], logits [V]).
+
+        ``visible``: positions that each layer type sees.
+        """
         x = np.concatenate([embedded, state])[None] @ self._weight("pre_projection.weight").T
         position = np.array([query_position])
         for layer in self.sizes.layers:
@@ -213,16 +231,24 @@ class AssistantModel(_Network):
             a = self._norm(x, f"{prefix}input_layernorm.weight")
             q = self._query(a, prefix, position, layer)
             keys, values = self._target.rows(self._target.borrowed(layer), visible[layer.type])
-            x = self._mlp(self._output(x, _attend(q[0], keys, values), prefix), prefix)
+            x = self._mlp(self._output(x, _attend(q[0], keys, values, self._faults), prefix), prefix)
             x = x * self._weight(f"{prefix}layer_scalar")
         y = self._norm(x, "model.norm.weight")[0]
+        logits = self._scores(y)
+        return int(logits.argmax()), self._weight("post_projection.weight") @ y, logits
+
+    def _scores(self, y: Array) -> Array:
+        """Of every token [V]; with centroids, every id that is no candidate has one less than the least of those."""
+        if not self.sizes.centroids:
+            return np.asarray(self._weight("model.embed_tokens.weight") @ y)
         score = self._weight("masked_embedding.centroids.weight") @ y
+        self.centroid_scores.append(score)
         best = np.argsort(-score, kind="stable")[: self.sizes.top_k]
         candidates = self._ordering[best].reshape(-1)
         value = self._weight("model.embed_tokens.weight")[candidates] @ y
         logits = np.full(self.sizes.vocab, value.min() - 1.0, self._dtype)
         logits[candidates] = value
-        return int(logits.argmax()), self._weight("post_projection.weight") @ y, logits
+        return logits
 
 
 class PlainModel:
@@ -270,7 +296,7 @@ class RoundModel(PlainModel):
 
     def prefill(self, ids: Sequence[int]) -> int:
         token = super().prefill(ids)
-        self.draft_logits = []
+        self.draft_logits, self.assistant.centroid_scores = [], []
         self._state, self._end, self._last_rows = self.hidden[-1][-1], len(ids), len(ids)
         return token
 

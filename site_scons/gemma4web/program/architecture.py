@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gemma4web.program.ir import DraftHead
+
 
 class LayerType(StrEnum):
     SLIDING = "sliding_attention"
@@ -25,13 +27,18 @@ class RopeSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One decoder layer. ``donor`` is the layer whose KV cache it reads: itself where it owns one."""
+    """One decoder layer. ``donor`` is the layer whose KV cache it reads: itself where it owns one.
+
+    ``values_from_keys``: its values are made from k_proj's result, and it has no v_proj.
+    """
 
     index: int
     type: LayerType
     head_dim: int
+    kv_heads: int
     intermediate: int
     donor: int
+    values_from_keys: bool = False
 
     @property
     def owns_cache(self) -> bool:
@@ -45,7 +52,6 @@ class Decoder:
     vocab: int
     hidden: int
     query_heads: int
-    kv_heads: int
     window: int
     eps: float
     layers: tuple[Layer, ...]
@@ -82,11 +88,18 @@ class Target(Decoder):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assistant(Decoder):
-    """Draft model. A layer's ``donor`` is the *target's* layer whose cache it reads. ``backbone`` = target's hidden."""
+    """Draft model. A layer's ``donor`` is the *target's* layer whose cache it reads. ``backbone`` = target's hidden.
+
+    ``centroids`` and ``top_k`` 0: a dense head.
+    """
 
     backbone: int
     centroids: int
     top_k: int
+
+    @property
+    def head(self) -> DraftHead:
+        return DraftHead.CENTROIDS if self.centroids else DraftHead.DENSE
 
     @property
     def cluster(self) -> int:

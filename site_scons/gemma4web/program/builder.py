@@ -213,9 +213,10 @@ class GraphBuilder:
     def graph(
         self, *, method: str, inputs: tuple[int, ...], outputs: tuple[int, ...], vocab: int, hidden: int, context: int,
         prefill_rows: int, window: int, embedding_scale: float, query_positions: ir.QueryPositions,
+        draft_head: ir.DraftHead = ir.DraftHead.CENTROIDS,
     ) -> ir.Graph:
         return ir.Graph(
             method=method, tensors=tuple(self._tensors), ops=tuple(self._ops), inputs=inputs, outputs=outputs,
             vocab=vocab, hidden=hidden, context=context, prefill_rows=prefill_rows, window=window,
-            embedding_scale=embedding_scale, query_positions=query_positions,
+            embedding_scale=embedding_scale, query_positions=query_positions, draft_head=draft_head,
         )

@@ -322,6 +322,26 @@ def _check_chain(graph: Graph, step: list[Op], number: int) -> None:
         raise ProgramError(f"draft step {number + 1}: clusters are picked by values, wanted by indices")
 
 
+_CENTROID_OPS: Final = (ir.TopK, ir.Scatter, ir.ScatterUnique, ir.GatherRows, ir.GatherLinear, ir.Amin, ir.Fill)
+
+
+def _check_dense_heads(graph: Graph, steps: list[list[Op]]) -> None:
+    """X10: each draft is the argmax of one Linear of its own step, all steps by one weight of the assistant, and nothing of
+    a centroid head is left."""
+    for op in graph.ops:
+        if isinstance(op.kind, _CENTROID_OPS):
+            raise ProgramError(f"{op.name} in a program whose draft head is dense")
+    heads: set[int] = set()
+    for number, step in enumerate(steps):
+        scores = [op for op in step if isinstance(op.kind, ir.Linear) and op.outputs[0] == step[-1].inputs[0]]
+        if not scores:
+            raise ProgramError(f"draft step {number + 1}: {graph.tensors[step[-1].inputs[0]].name} does not come from Linear")
+        heads.add(scores[0].inputs[1])
+    names = [graph.tensors[head].name for head in sorted(heads)]
+    if len(heads) > 1 or not names[0].startswith(ASSISTANT_PREFIX):
+        raise ProgramError(f"drafts are scored by {' and '.join(names)}, wanted one weight of the assistant")
+
+
 def _check_round(graph: Graph, owners: list[Owner]) -> None:
     _check_donors(graph, owners)
     embeddings = [op for op in graph.ops if isinstance(op.kind, ir.Embedding) and op.role is Role.TARGET]
@@ -330,7 +350,10 @@ def _check_round(graph: Graph, owners: list[Owner]) -> None:
     for number, step in enumerate(steps):
         _check_query_positions(graph, step, number)
         _check_draft_embedding(graph, step, number, table)
-        _check_chain(graph, step, number)
+        if graph.draft_head is ir.DraftHead.CENTROIDS:
+            _check_chain(graph, step, number)
+    if graph.draft_head is ir.DraftHead.DENSE:
+        _check_dense_heads(graph, steps)
     certified = certify.chains(graph, ir.ScatterUnique)  # X9, X10
     unique = sum(isinstance(op.kind, ir.ScatterUnique) for op in graph.ops)
     if unique not in (0, ir.DRAFTS) or len(certified) != unique:
@@ -375,12 +398,13 @@ def check(program: Program, *, name: str = "program") -> None:
         _check_shards(program)
         _check_weights(program)
         owners = _owners(graph)
-        only_rounds = (ir.TopK, ir.Scatter, ir.ScatterUnique, ir.GatherRows, ir.GatherLinear, ir.PassRows, ir.Accept,
-                       ir.SeedWrite)
+        only_rounds = (*_CENTROID_OPS, ir.PassRows, ir.Accept, ir.SeedWrite)
         if graph.method == ir.K2_ROUND:
             _check_round(graph, owners)
         elif any(isinstance(op.kind, only_rounds) for op in graph.ops):
             raise ProgramError(f"{ir.TEXT_DECODER} holds ops of speculative rounds")
+        elif graph.draft_head is not ir.DraftHead.CENTROIDS:
+            raise ProgramError(f"draft head of {ir.TEXT_DECODER} is {graph.draft_head.name.lower()}, and it makes no drafts")
         _check_certificate(program)
     except ProgramError as error:
         raise ProgramError(f"{name}: {error.args[0]}", advice=error.advice or "export the model again") from None

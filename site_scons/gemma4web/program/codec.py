@@ -59,7 +59,7 @@ def to_bytes(program: ir.Program) -> bytes:
     root.schema = ir.SCHEMA
     for name in ("method", "vocab", "hidden", "context", "prefill_rows", "window", "embedding_scale"):
         setattr(root, _camel(name), getattr(graph, name))
-    root.queryPositions = int(graph.query_positions)
+    root.queryPositions, root.draftHead = int(graph.query_positions), int(graph.draft_head)
     root.tensors = [_pack_fields(tensor, generated.TensorT()) for tensor in graph.tensors]
     root.ops = [_pack_op(op) for op in graph.ops]
     root.inputs, root.outputs = list(graph.inputs), list(graph.outputs)
@@ -123,6 +123,7 @@ def _unpack(root: Any) -> ir.Program:
         ops=tuple(map(_unpack_op, root.ops)), inputs=_integers(root.inputs), outputs=_integers(root.outputs),
         vocab=root.vocab, hidden=root.hidden, context=root.context, prefill_rows=root.prefillRows, window=root.window,
         embedding_scale=root.embeddingScale, query_positions=ir.QueryPositions(root.queryPositions),
+        draft_head=ir.DraftHead(root.draftHead),
     )
     return ir.Program(
         graph=graph,

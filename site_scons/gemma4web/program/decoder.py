@@ -31,7 +31,7 @@ def add_caches(g: GraphBuilder, target: Target, *, context: int, pass_rows: int)
         if layer.owns_cache:
             window = target.window_of(layer)
             rows = window - 1 + pass_rows if window else context + ir.DRAFTS
-            keys, values = (g.cache(f"cache.{layer.index}.{part}", rows, target.kv_heads, layer.head_dim)
+            keys, values = (g.cache(f"cache.{layer.index}.{part}", rows, layer.kv_heads, layer.head_dim)
                             for part in ("k", "v"))
             caches[layer.index] = (keys, values)
     return Caches(of_layer=caches)
@@ -55,14 +55,16 @@ def _query(g: GraphBuilder, model: Decoder, layer: Layer, prefix: str, label: st
 
 def _append_kv(g: GraphBuilder, model: Decoder, layer: Layer, prefix: str, label: str, x: int, positions: int,
                cache: tuple[int, int]) -> None:
-    """Keys: norm with weight, then RoPE. Values: norm without weight, no RoPE."""
-    width = model.kv_heads * layer.head_dim
-    k = g.linear(f"{label}.k", x, g.matrix(f"{prefix}self_attn.k_proj.weight", width, model.hidden))
+    """Keys: norm with weight, then RoPE. Values: norm without weight, no RoPE; of v_proj x, or of k_proj x as it was before
+    the keys' norm."""
+    width = layer.kv_heads * layer.head_dim
+    projected = g.linear(f"{label}.k", x, g.matrix(f"{prefix}self_attn.k_proj.weight", width, model.hidden))
     weight = g.vector(f"{prefix}self_attn.k_norm.weight", layer.head_dim)
-    k = g.rms_norm(f"{label}.k_normed", k, model.eps, width=layer.head_dim, weight=weight)
+    k = g.rms_norm(f"{label}.k_normed", projected, model.eps, width=layer.head_dim, weight=weight)
     k = g.rope(f"{label}.k_turned", k, positions, rope_kind(model, layer))
-    v = g.linear(f"{label}.v", x, g.matrix(f"{prefix}self_attn.v_proj.weight", width, model.hidden))
-    v = g.rms_norm(f"{label}.v_normed", v, model.eps, width=layer.head_dim)
+    if not layer.values_from_keys:
+        projected = g.linear(f"{label}.v", x, g.matrix(f"{prefix}self_attn.v_proj.weight", width, model.hidden))
+    v = g.rms_norm(f"{label}.v_normed", projected, model.eps, width=layer.head_dim)
     g.cache_write(k, positions, cache[0])
     g.cache_write(v, positions, cache[1])
 
@@ -184,7 +186,17 @@ def draft_step(
     if step + 1 < ir.DRAFTS:
         state = g.linear(f"{label}.state", y, g.matrix(f"{ASSISTANT_PREFIX}post_projection.weight", assistant.backbone,
                                                        assistant.hidden))
-    return _centroid_head(g, assistant, label, y, step), state
+    head = _centroid_head if assistant.head is ir.DraftHead.CENTROIDS else _dense_head
+    return head(g, assistant, label, y, step), state
+
+
+def _head_matrix(g: GraphBuilder, assistant: Assistant) -> int:
+    return g.matrix(f"{ASSISTANT_PREFIX}model.embed_tokens.weight", assistant.vocab, assistant.hidden)
+
+
+def _dense_head(g: GraphBuilder, assistant: Assistant, label: str, y: int, step: int) -> int:
+    """Greedy token of y over all ids."""
+    return g.argmax(f"draft_{step}", g.linear(f"draft_logits_{step}", y, _head_matrix(g, assistant), retain=True))
 
 
 def _centroid_head(g: GraphBuilder, assistant: Assistant, label: str, y: int, step: int) -> int:
@@ -194,7 +206,7 @@ def _centroid_head(g: GraphBuilder, assistant: Assistant, label: str, y: int, st
     best = g.top_k(f"{label}.top", g.linear(f"{label}.centroids", y, centroids), assistant.top_k)
     ordering = g.table(f"{masked}token_ordering", assistant.centroids, assistant.cluster)
     candidates = g.gather_rows(f"{label}.candidates", ordering, best)
-    head = g.matrix(f"{ASSISTANT_PREFIX}model.embed_tokens.weight", assistant.vocab, assistant.hidden)
+    head = _head_matrix(g, assistant)
     scores = g.gather_linear(f"{label}.scores", y, head, candidates)
     template = g.fill(f"{label}.template", g.amin(f"{label}.least", scores), assistant.vocab, -1.0)
     logits = g.scatter(f"draft_logits_{step}", template, candidates, scores, retain=True)

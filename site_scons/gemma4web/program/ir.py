@@ -73,6 +73,13 @@ class Property(IntEnum):
     SINGLE_COMPUTE_PASS = 1
 
 
+class DraftHead(IntEnum):
+    """How a draft's token is chosen: among the candidates of the best centroids, or among all tokens."""
+
+    CENTROIDS = 0
+    DENSE = 1
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
     name: str
@@ -317,6 +324,7 @@ class Graph:
     window: int
     embedding_scale: float
     query_positions: QueryPositions = QueryPositions.CONSTANT
+    draft_head: DraftHead = DraftHead.CENTROIDS
 
     def weights(self) -> Iterator[tuple[int, Tensor]]:
         return ((index, tensor) for index, tensor in enumerate(self.tensors) if tensor.storage is Storage.WEIGHT)

@@ -33,11 +33,11 @@ def _builder(options: GraphOptions, *, round_: bool) -> GraphBuilder:
 
 
 def _finish(g: GraphBuilder, method: str, target: Target, options: GraphOptions, inputs: tuple[int, ...],
-            outputs: tuple[int, ...]) -> ir.Graph:
+            outputs: tuple[int, ...], draft_head: ir.DraftHead = ir.DraftHead.CENTROIDS) -> ir.Graph:
     return g.graph(
         method=method, inputs=inputs, outputs=outputs, vocab=target.vocab, hidden=target.hidden,
         context=options.context, prefill_rows=options.prefill_rows, window=target.window,
-        embedding_scale=target.embedding_scale, query_positions=options.query_positions,
+        embedding_scale=target.embedding_scale, query_positions=options.query_positions, draft_head=draft_head,
     )
 
 
@@ -84,4 +84,4 @@ def k2_round(target: Target, assistant: Assistant, options: GraphOptions) -> ir.
     g.emit(ir.Accept(), (flag, *drafts, greedy), (candidates, target_greedy, match_count, bonus))
     g.emit(ir.SeedWrite(), (flag, hidden, match_count), (seed, probe))
     return _finish(g, ir.K2_ROUND, target, options, (ids, positions, flag, donor_length),
-                   (candidates, target_greedy, match_count, bonus, probe))
+                   (candidates, target_greedy, match_count, bonus, probe), assistant.head)

@@ -102,6 +102,38 @@ def _no_v_norm(program: Program) -> Program:
     return _bypass(program, lambda op: isinstance(op.kind, ir.RmsNorm) and op.outputs[0] in values)
 
 
+def _change_values_from_keys(change: Callable[[Op, Op], Op]) -> Callable[[Program], Program]:
+    """Changes the norm of values that are made from keys, given that and the norm of the keys."""
+
+    def mutate_(program: Program) -> Program:
+        norms = [op for op in program.graph.ops if isinstance(op.kind, ir.RmsNorm)]
+        keys = {op.inputs[0]: op for op in norms if op.inputs[1] != ABSENT}
+        changed = {op.outputs[0]: change(op, keys[op.inputs[0]]) for op in norms if op.inputs[1] == ABSENT and op.inputs[0] in keys}
+        return replace(program, graph=_with_ops(program.graph, lambda op: changed.get(op.outputs[0], op)))
+
+    return mutate_
+
+
+def _after_k_norm(values: Op, keys: Op) -> Op:
+    return replace(values, inputs=(keys.outputs[0], *values.inputs[1:]))
+
+
+def _with_k_norm_weight(values: Op, keys: Op) -> Op:
+    return replace(values, inputs=(values.inputs[0], keys.inputs[1], *values.inputs[2:]))
+
+
+def _first_full_donor(program: Program) -> Program:
+    pairs = [op.inputs[1:3] for op in program.graph.ops
+             if isinstance(op.kind, ir.Attention) and op.kind.visibility is ir.Visibility.CAUSAL and not op.kind.window]
+    first = dict(zip(pairs[-1], pairs[0], strict=True))
+
+    def change(op: Op) -> Op:
+        view = isinstance(op.kind, ir.DonorView) and not op.kind.window
+        return replace(op, inputs=(first[op.inputs[0]], *op.inputs[1:])) if view else op
+
+    return replace(program, graph=_with_ops(program.graph, change))
+
+
 def _no_softcap(program: Program) -> Program:
     number, op = next((n, op) for n, op in enumerate(program.graph.ops) if isinstance(op.kind, ir.Softcap))
     return _drop(program, {number}, {op.inputs[0]: op.outputs[0]})
@@ -171,15 +203,20 @@ MUTANTS: Final[dict[str, Callable[[Program], Program]]] = {
     "window_plus_one": _window(1), "window_minus_one": _window(-1), "no_v_norm": _no_v_norm, "no_softcap": _no_softcap,
     "ple_scale": _ple_scale, "wrong_donor": _wrong_donor, "draft_2_embedding_scale": _draft_2_embedding_scale,
     "query_position_plus_one": _query_position_plus_one, "ring_one_row_short": _ring_one_row_short,
+    "values_after_k_norm": _change_values_from_keys(_after_k_norm),
+    "values_with_k_norm_weight": _change_values_from_keys(_with_k_norm_weight), "first_full_donor": _first_full_donor,
     "embedding_scale_zero": _embedding_scale(0.0), "embedding_scale_nan": _embedding_scale(float("nan")),
 }
 
-ROUND_ONLY: Final = frozenset({"draft_2_embedding_scale", "query_position_plus_one"})
+ROUND_ONLY: Final = frozenset({"draft_2_embedding_scale", "query_position_plus_one", "first_full_donor"})
 """Mutants of ``k2_round`` alone; ``text_decoder`` has nothing to change."""
 
-REFUSED: Final = frozenset({"draft_2_embedding_scale", "query_position_plus_one", "ring_one_row_short",
+UNIFIED_ONLY: Final = frozenset({"values_after_k_norm", "values_with_k_norm_weight", "first_full_donor"})
+"""Mutants of models whose values are made from keys and in which several full layers have a cache."""
+
+REFUSED: Final = frozenset({"draft_2_embedding_scale", "query_position_plus_one", "first_full_donor", "ring_one_row_short",
                             "embedding_scale_zero", "embedding_scale_nan"})
-"""Mutants that break a contract (X7, X8, ring capacity)."""
+"""Mutants that break a contract (X5, X7, X8, ring capacity)."""
 
 
 def mutate(program: Program, name: str) -> Program:

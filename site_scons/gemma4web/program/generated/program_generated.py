@@ -47,6 +47,11 @@ class Visibility(object):
     Donor = 1
 
 
+class DraftHead(object):
+    Centroids = 0
+    Dense = 1
+
+
 class OpKind(object):
     NONE = 0
     Embedding = 1
@@ -3286,8 +3291,15 @@ class Program(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(40))
         return o == 0
 
+    # Program
+    def DraftHead(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(42))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, o + self._tab.Pos)
+        return 0
+
 def ProgramStart(builder):
-    builder.StartObject(19)
+    builder.StartObject(20)
 
 def ProgramAddSchema(builder, schema):
     builder.PrependUint32Slot(0, schema, 0)
@@ -3370,6 +3382,9 @@ def ProgramAddCertificate(builder, certificate):
 def ProgramStartCertificateVector(builder, numElems):
     return builder.StartVector(4, numElems, 4)
 
+def ProgramAddDraftHead(builder, draftHead):
+    builder.PrependUint8Slot(19, draftHead, 0)
+
 def ProgramEnd(builder):
     return builder.EndObject()
 
@@ -3402,6 +3417,7 @@ class ProgramT(object):
         self.census = None  # type: Optional[CensusT]
         self.sourceSha256 = None  # type: str
         self.certificate = None  # type: List[ProofT]
+        self.draftHead = 0  # type: int
 
     @classmethod
     def InitFromBuf(cls, buf, pos):
@@ -3497,6 +3513,7 @@ class ProgramT(object):
                 else:
                     proof_ = ProofT.InitFromObj(program.Certificate(i))
                     self.certificate.append(proof_)
+        self.draftHead = program.DraftHead()
 
     # ProgramT
     def Pack(self, builder):
@@ -3601,6 +3618,7 @@ class ProgramT(object):
             ProgramAddSourceSha256(builder, sourceSha256)
         if self.certificate is not None:
             ProgramAddCertificate(builder, certificate)
+        ProgramAddDraftHead(builder, self.draftHead)
         program = ProgramEnd(builder)
         return program
 
