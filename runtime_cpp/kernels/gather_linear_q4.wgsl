@@ -1,9 +1,9 @@
-//! formula: out[j] = sum over k of (nibble[ids[j], k] - 8) * d[ids[j], k / 32] * y[k]; -infinity for a bad id
+//! formula: out[j] = sum over k of (nibble[ids[j], k] - 8) * d[ids[j], k / group] * y[k]; -infinity for a bad id
 //! dispatch: one thread an output: ceil(count / 64) groups
 //! reference: gather_linear
 //! tolerance: 1e-5
 //! include: include/grid.wgsl
-//! include: include/q4.wgsl
+//! include: include/q4_grouped.wgsl
 
 const MINUS_INFINITY = 0xff800000u;
 
@@ -11,6 +11,9 @@ struct Params {
   count: u32,
   k: u32,
   rows: u32,
+  // log2(group / 16)
+  group_shift: u32,
+  flags: u32,
 }
 
 @group(0) @binding(0) var<storage, read> y: array<f32>;
@@ -20,6 +23,8 @@ struct Params {
 // Bits of floats: WGSL has no literal for infinity.
 @group(0) @binding(4) var<storage, read_write> out: array<u32>;
 @group(0) @binding(5) var<uniform> params: Params;
+
+fn scale_word(matrix: u32, i: u32) -> u32 { return scales[i]; }
 
 @compute @workgroup_size(64)
 fn main(
@@ -45,8 +50,7 @@ fn main(
       sums += vec4f(y[a], y[a + 1u], y[a + 2u], y[a + 3u]) * q4_low(word);
       sums += vec4f(y[a + 4u], y[a + 5u], y[a + 6u], y[a + 7u]) * q4_high(word);
     }
-    let d = id * (params.k / 32u) + g;
-    total += ((sums.x + sums.y) + (sums.z + sums.w)) * q4_scale(scales[d / 2u], d);
+    total += ((sums.x + sums.y) + (sums.z + sums.w)) * scale_of(0u, id, 2u * g);
   }
   out[i] = bitcast<u32>(total);
 }

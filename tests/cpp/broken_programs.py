@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gemma4web.program import ir
-from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Program, Role, Rows, Storage, Tensor
+from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Program, Role, Rows, ScaleDtype, Storage, Tensor
 
 Change = Callable[[Program], Program]
 
@@ -259,6 +259,9 @@ BROKEN: Final[tuple[Broken, ...]] = (
            says=("embedded", "more than")),
     Broken(name="wrapping dims", change=_tensor("hidden", rows=Rows.FIXED, dims=(2**16, 2**16, 2**16, 2**16)),
            says=("hidden", "more than")),
+    Broken(name="groups of 48", change=_tensor("model.norm.weight", group=48), says=("model.norm.weight", "groups of 48")),
+    Broken(name="groups of f32", change=_tensor("model.norm.weight", group=64), says=("is f32 and says how its scales",)),
+    Broken(name="scales of i32", change=_tensor("ids", scale_dtype=ScaleDtype.F32), says=("ids", "how its scales")),
     Broken(name="q4 activation", change=_tensor("embedded", dtype=Dtype.Q4), says=("embedded", "q4")),
     Broken(name="rows of a weight", change=_tensor("model.norm.weight", rows=Rows.PASS),
            says=("model.norm.weight", "rows")),

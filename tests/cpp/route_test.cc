@@ -57,7 +57,7 @@ std::vector<uint32_t> EmbeddingParts(schema::Dtype dtype, uint32_t vocab, uint32
   std::vector<uint32_t> counts;
   uint32_t next = 0;
   for (const ops::DispatchSpec& spec : op.specs) {
-    kernels::EmbeddingQ4Params params;  // of one layout with EmbeddingF32Params
+    kernels::EmbeddingF32Params params;  // as EmbeddingQ4Params begin
     std::memcpy(&params, spec.params.data(), sizeof(params));
     CHECK_EQ(params.first, next);
     CHECK_EQ(params.vocab, vocab);

@@ -20,7 +20,7 @@ from gemma4web.errors import CompileError, ToolchainError
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, open_folder
 from gemma4web.program import codec, ir, mutants
-from gemma4web.program.ir import Program, QueryPositions
+from gemma4web.program.ir import Program, QueryPositions, ScaleDtype
 from gemma4web.toolchain import load
 from gemma4web.variants import Decoding
 
@@ -31,6 +31,7 @@ DECODINGS: Final = {method: decoding for decoding, method in METHODS.items()}
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "f32": {},
     "q4": {"weights": "q4", "max_shard_bytes": 20_000},
+    "groups": {"weights": "q4", "group_size": 64, "scale_dtype": ScaleDtype.F32},
     "split": {"weights": "q4", "max_shard_bytes": 3_000},
     "all_logits": {"weights": "q4", "all_logits": True},
     "progressive": {"query_positions": QueryPositions.PROGRESSIVE},

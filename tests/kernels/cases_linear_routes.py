@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from cases_linear import f32
+from cases_linear import F32_SCALES, f32
 from kernel_case import Array, Case, Expected, Rng, case
 from kernel_reference import sum_parts
 
 from gemma4web.oracle import ops
 
-F32_SCALES: Final = 1
 HAS_BIAS: Final = 2
 
 
@@ -27,7 +26,7 @@ class Weight:
 
     @property
     def dense(self) -> Array:
-        return ops.unpack_q4(self.values, self.scales, group=self.group)
+        return ops.unpack_q4(self.values, self.scales)
 
     @property
     def flags(self) -> int:

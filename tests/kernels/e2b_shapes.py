@@ -75,13 +75,12 @@ def linear(kernel: str, rows: int, k: int, n: int) -> Callable[[Rng, int], Sampl
         columns = np.sort(np.concatenate([[0, n - 1], 1 + rng.choice(n - 2, SAMPLE - 2, replace=False)]))
         dense = ops.unpack_q4(packed[columns], scales[columns])
         magnitude = ops.linear(np.abs(x), np.abs(dense)) * (F16_SCALE if kernel in F16_KERNELS else 1.0)
-        params: dict[str, int] = {"k": k, "n": n}
+        params: dict[str, int] = {"k": k, "n": n, "group_shift": 1, "flags": 0}
         inputs: dict[str, Array] = {"x": x, "values": packed, "scales": scales}
         if kernel == "linear_q4":
             params["rows"] = rows
         else:
             inputs["bias"] = np.zeros(4, np.float32)
-            params |= {"group_shift": 1, "flags": 0}
             if kernel in FEW_ROWS:
                 lanes = 16 if n >= 65536 else 32 if n >= 4096 or k < 1024 else 128
                 subgroup = kernel.endswith("subgroup")
@@ -177,7 +176,7 @@ def embedding(width: int, first: int, count: int) -> Make:
         wanted[mine] = ops.unpack_q4(packed[ids[mine] - first], scales[ids[mine] - first]) * np.float64(factor)
         return Case(kernel="embedding_q4", inputs={"ids": ids, "values": packed, "scales": scales},
                     outputs={"out": Expected(values=wanted, before=before)},
-                    params={"rows": ids.size, "width": width, "vocab": VOCAB, "scale": factor, "first": first,
+                    params={"rows": ids.size, "k": width, "group_shift": 1, "flags": 0, "vocab": VOCAB, "scale": factor, "first": first,
                             "count": count})
 
     return build

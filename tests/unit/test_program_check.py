@@ -195,6 +195,9 @@ CASES: list[tuple[str, str, Callable[[Program], Program], str]] = [
     ("shape", PLAIN, _edit(ir.Softcap, 0, kind__cap=0.0), "finite attributes"),
     ("shape", ROUND, _edit(ir.TopK, 0, kind__k=9), r"\[1, n >= 9\]"),
     ("shape", PLAIN, _edit(ir.Attention, 0, kind__head_dim=0), "heads of 0"),
+    ("scales", PLAIN, _tensor("layer.0.q", group=48), "layer.0.q has groups of 48, wanted one of"),
+    ("scales", PLAIN, _tensor("layer.0.q", group=64), "layer.0.q is f32 and says how its scales are stored"),
+    ("scales", PLAIN, _tensor("ids", scale_dtype=ir.ScaleDtype.F32), "ids is i32 and says how its scales are stored"),
     # header
     ("header", PLAIN, lambda p: _graph(p, vocab=0), "vocab is 0, wanted at least 1"),
     ("header", PLAIN, _header(stop_ids=(64,)), "stop ids .* reach beyond the vocabulary of 64"),
@@ -236,6 +239,11 @@ def test_q4_weights_need_scales_and_whole_groups() -> None:
     weights[packed] = replace(weights[packed], scales=None)
     with pytest.raises(ProgramError, match="is q4: wanted scales"):
         check(replace(program, weights=tuple(weights)))
+    name = program.graph.tensors[weights[packed].tensor].name
+    with pytest.raises(ProgramError, match=f"{name} .*columns in groups of 64"):
+        check(_tensor(name, group=64)(program))
+    with pytest.raises(ProgramError, match=f"scales of {name}|has values of .* and scales of"):
+        check(_tensor(name, scale_dtype=ir.ScaleDtype.F32)(program))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ops/check.h"
+#include "ops/q4_scales.h"
 
 namespace gemma4::ops {
 
@@ -31,8 +32,9 @@ void RecordPart(const Site& site, const PassRows& pass, const Part& part, std::v
   const uint64_t elements = uint64_t{rows} * width;
   const BindingRef values = Range(site.In(1), part.values_offset, part.values_bytes);
   if (table.dtype == schema::Dtype_Q4) {
-    const kernels::EmbeddingQ4Params params{
-        .rows = rows, .width = width, .vocab = table.dims[0], .scale = scale, .first = part.first, .count = part.count};
+    kernels::EmbeddingQ4Params params{
+        .rows = rows, .k = width, .vocab = table.dims[0], .scale = scale, .first = part.first, .count = part.count};
+    TellScales(table, &params);
     const BindingRef scales = Range(site.InScales(1), part.scales_offset, part.scales_bytes);
     out.push_back(MakeDispatch(kernels::kEmbeddingQ4, {site.In(0), values, scales, site.Out(0)}, params,
                                ElementGroups(kernels::kEmbeddingQ4, elements)));

@@ -1,6 +1,7 @@
 #include "ops/gather_linear.h"
 
 #include "ops/check.h"
+#include "ops/q4_scales.h"
 
 namespace gemma4::ops {
 
@@ -28,7 +29,8 @@ void RecordGatherLinear(const Site& site, const PassRows&, std::vector<DispatchS
   const uint32_t count = site.in(kIds).dims.back();
   const uint32_t k = weight.dims[1];
   if (weight.dtype == schema::Dtype_Q4) {
-    const kernels::GatherLinearQ4Params params{.count = count, .k = k, .rows = weight.dims[0]};
+    kernels::GatherLinearQ4Params params{.count = count, .k = k, .rows = weight.dims[0]};
+    TellScales(weight, &params);
     out.push_back(MakeDispatch(kernels::kGatherLinearQ4,
                                {site.In(kY), site.In(kWeight), site.InScales(kWeight), site.In(kIds), site.Out(0)},
                                params, ElementGroups(kernels::kGatherLinearQ4, count)));

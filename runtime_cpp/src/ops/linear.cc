@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include "ops/check.h"
+#include "ops/q4_scales.h"
 
 namespace gemma4::ops {
 
@@ -25,7 +26,8 @@ void RecordLinear(const Site& site, const PassRows& pass, std::vector<DispatchSp
   const uint32_t k = weight.dims[1];
   const uint64_t elements = uint64_t{rows} * n;
   if (weight.dtype == schema::Dtype_Q4) {
-    const kernels::LinearQ4Params params{.rows = rows, .k = k, .n = n};
+    kernels::LinearQ4Params params{.rows = rows, .k = k, .n = n};
+    TellScales(weight, &params);
     out.push_back(MakeDispatch(kernels::kLinearQ4, {site.In(0), site.In(1), site.InScales(1), site.Out(0)}, params,
                                ElementGroups(kernels::kLinearQ4, elements)));
     return;

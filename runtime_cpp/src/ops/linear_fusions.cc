@@ -7,6 +7,10 @@ namespace {
 
 template <uint32_t kRows>
 bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
+  for (size_t i = 1; i < site.chain_ops(); ++i) {
+    const Site other = site.OpOfChain(i);
+    if (other.op().kind == schema::OpKind_Linear && !SameScales(site.in(1), other.in(1))) return false;
+  }
   return ShapeOf(site, pass).rows == kRows;
 }
 
@@ -15,14 +19,14 @@ constexpr uint32_t kHasOther = 4;  // a flag of linear_q4_gated_m1
 template <typename Params, const kernels::Kernel& kKernel>
 void RecordGated(const Site& gate, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
   const Site last = gate.OpOfChain(gate.chain_ops() - 1);
-  auto params = FewRowsParams<Params>(kKernel, ShapeOf(gate, pass), limits);
+  auto params = FewRowsParams<Params>(kKernel, gate.in(1), ShapeOf(gate, pass), limits);
   std::vector<BindingRef> bindings = {gate.In(0), gate.In(1), gate.InScales(1)};
   if (gate.chain_ops() == 3) {
     const Site up = gate.OpOfChain(1);
     bindings.insert(bindings.end(), {up.In(1), up.InScales(1), BindingRef{}});
   } else {
     bindings.insert(bindings.end(), {BindingRef{}, BindingRef{}, last.In(1)});
-    params.flags = kHasOther;
+    params.flags |= kHasOther;
     params.stride = static_cast<uint32_t>(MatrixWidth(last.in(1)));
     params.offset = last.attributes<schema::GeluMul>().offset();
   }
@@ -35,7 +39,7 @@ template <typename Params, const kernels::Kernel& kKernel>
 void RecordSeveral(const Site& first, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
   Params params;
   params.k = ShapeOf(first, pass).k;
-  params.group_shift = kGroupShift;
+  TellScales(first.in(1), &params);
   params.subgroup = (kKernel.features & kernels::kNeedsSubgroups) != 0 ? limits.subgroup_lanes : 1;
   std::vector<BindingRef> bindings = {first.In(0)}, outputs;
   uint64_t groups = 0;

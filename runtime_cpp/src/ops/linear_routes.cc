@@ -7,7 +7,6 @@ namespace {
 
 using Shape = LinearShape;
 
-constexpr uint32_t kGroup = 32;       // of the program's 4-bit weights
 constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
 constexpr uint32_t kTileColumns = 64;
 constexpr uint32_t kBlockK = 32;      // columns of x in one step of a tile
@@ -24,7 +23,7 @@ bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
 template <typename Params>
 void RecordFew(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
                std::vector<DispatchSpec>& out) {
-  const auto params = FewRowsParams<Params>(kernel, ShapeOf(site, pass), limits);
+  const auto params = FewRowsParams<Params>(kernel, site.in(1), ShapeOf(site, pass), limits);
   out.push_back(
       MakeDispatch(kernel, Bindings(site, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
 }
@@ -66,7 +65,7 @@ void RecordDp4a(const kernels::Kernel& kernel, const Site& site, const PassRows&
   out.push_back(MakeDispatch(kernels::kToDigits, {site.In(0), digits, powers}, made,
                              ElementGroups(kernels::kToDigits, uint64_t{4} * shape.rows * units)));
   out.back().scratch = scratch;
-  auto params = FewRowsParams<Params>(kernel, shape, limits);
+  auto params = FewRowsParams<Params>(kernel, site.in(1), shape, limits);
   params.lanes = kDp4aLanes;
   out.push_back(MakeDispatch(kernel, {digits, powers, site.In(1), site.InScales(1), BindingRef{}, site.Out(0)}, params,
                              FewRowsGroups(kernel, shape.n, params.lanes)));
@@ -120,7 +119,7 @@ void RecordTiles(const kernels::Kernel& kernel, uint32_t tile_rows, const Site& 
   Params params;
   params.k = shape.k;
   params.n = shape.n;
-  params.group_shift = kGroupShift;
+  TellScales(site.in(1), &params);
   params.rows = shape.rows;
   params.splits = SplitsOf(shape, tile_rows);
   const BindingRef parts{BindingRef::Kind::kScratch, 0};
@@ -148,10 +147,16 @@ bool AcceptsSteel(const Site& site, const PassRows& pass, const gpu::Limits& lim
   const Shape shape = ShapeOf(site, pass);
   return shape.rows > kTiledRows && FitsTiles<kSteelRows>(shape, limits);
 }
+// Where weights become f16, a scale beyond its range would be infinite or vanish.
+bool ScalesFitF16(const Site& site) { return !HasF32Scales(site.in(1)); }
+
+bool AcceptsSteelHalf(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  return ScalesFitF16(site) && AcceptsSteel(site, pass, limits);
+}
 bool AcceptsBk64(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
   const bool live = shape.rows == 128 || shape.rows == 508 || shape.rows == 512;
-  return live && IsBk64Shape(shape.k, shape.n, kGroup) && FitsTiles<kSteelRows>(shape, limits);
+  return live && ScalesFitF16(site) && IsBk64Shape(shape.k, shape.n, site.in(1).group) && FitsTiles<kSteelRows>(shape, limits);
 }
 
 void RecordTiled(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
@@ -217,8 +222,8 @@ constexpr Route kLinearRoutes[] = {
     {"linear_q4_m3_subgroup", kRouteLinearM3Subgroup, kM3Subgroup, &AcceptsRows<3>, &RecordM3Subgroup},
     {"linear_q4_m3", kRouteLinearM3, kM3, &AcceptsRows<3>, &RecordM3},
     {"linear_q4_bk64", kRouteLinearBk64, kBk64, &AcceptsBk64, &RecordBk64},
-    {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteel, &RecordSteelF16},
-    {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteel, &RecordSteelPacked},
+    {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteelHalf, &RecordSteelF16},
+    {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteelHalf, &RecordSteelPacked},
     {"linear_q4_steel", kRouteLinearSteel, kSteel, &AcceptsSteel, &RecordSteel},
     {"linear_q4_tiled", kRouteLinearTiled, kTiled, &AcceptsTiled, &RecordTiled},
 };

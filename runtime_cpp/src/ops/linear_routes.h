@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/q4_scales.h"
 #include "ops/route.h"
 
 namespace gemma4::ops {
@@ -26,15 +27,14 @@ uint32_t LanesOf(const LinearShape& shape, const gpu::Limits& limits);
 // Workgroups of those kernels.
 uint64_t FewRowsGroups(const kernels::Kernel& kernel, uint32_t n, uint32_t lanes);
 
-constexpr uint32_t kGroupShift = 1;  // log2(group / 16): the program's 4-bit weights are in groups of 32
-
 // What the params of those kernels have in common.
 template <typename Params>
-Params FewRowsParams(const kernels::Kernel& kernel, const LinearShape& shape, const gpu::Limits& limits) {
+Params FewRowsParams(const kernels::Kernel& kernel, const Tensor& weight, const LinearShape& shape,
+                     const gpu::Limits& limits) {
   Params params;
   params.k = shape.k;
   params.n = shape.n;
-  params.group_shift = kGroupShift;
+  TellScales(weight, &params);
   params.lanes = LanesOf(shape, limits);
   params.subgroup = (kernel.features & kernels::kNeedsSubgroups) != 0 ? std::min(limits.subgroup_lanes, params.lanes) : 1;
   return params;

@@ -66,7 +66,7 @@ def _linear(kernel: str, *, most_rows: int | None = None) -> Plan:
         s = row.sizes
         if row.operation is not Operation.LINEAR or (most_rows is not None and s["m"] > most_rows):
             return None
-        return [Dispatch(kernel=kernel, params={"rows": s["m"], "k": s["k"], "n": s["n"]})]
+        return [Dispatch(kernel=kernel, params={"rows": s["m"], "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0})]
     return plan
 
 

@@ -12,6 +12,11 @@ class Dtype(object):
     Q4 = 2
 
 
+class ScaleDtype(object):
+    F16 = 0
+    F32 = 1
+
+
 class Storage(object):
     Weight = 0
     Activation = 1
@@ -216,8 +221,22 @@ class Tensor(object):
             return bool(self._tab.Get(flatbuffers.number_types.BoolFlags, o + self._tab.Pos))
         return False
 
+    # Tensor
+    def Group(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, o + self._tab.Pos)
+        return 32
+
+    # Tensor
+    def ScaleDtype(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, o + self._tab.Pos)
+        return 0
+
 def TensorStart(builder):
-    builder.StartObject(6)
+    builder.StartObject(8)
 
 def TensorAddName(builder, name):
     builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
@@ -240,6 +259,12 @@ def TensorStartDimsVector(builder, numElems):
 def TensorAddRetain(builder, retain):
     builder.PrependBoolSlot(5, retain, 0)
 
+def TensorAddGroup(builder, group):
+    builder.PrependUint32Slot(6, group, 32)
+
+def TensorAddScaleDtype(builder, scaleDtype):
+    builder.PrependUint8Slot(7, scaleDtype, 0)
+
 def TensorEnd(builder):
     return builder.EndObject()
 
@@ -259,6 +284,8 @@ class TensorT(object):
         self.rows = 0  # type: int
         self.dims = None  # type: List[int]
         self.retain = False  # type: bool
+        self.group = 32  # type: int
+        self.scaleDtype = 0  # type: int
 
     @classmethod
     def InitFromBuf(cls, buf, pos):
@@ -293,6 +320,8 @@ class TensorT(object):
             else:
                 self.dims = tensor.DimsAsNumpy()
         self.retain = tensor.Retain()
+        self.group = tensor.Group()
+        self.scaleDtype = tensor.ScaleDtype()
 
     # TensorT
     def Pack(self, builder):
@@ -315,6 +344,8 @@ class TensorT(object):
         if self.dims is not None:
             TensorAddDims(builder, dims)
         TensorAddRetain(builder, self.retain)
+        TensorAddGroup(builder, self.group)
+        TensorAddScaleDtype(builder, self.scaleDtype)
         tensor = TensorEnd(builder)
         return tensor
 
