@@ -1,4 +1,4 @@
-//! formula: out[j] = sum over k of (nibble[ids[j], k] - 8) * d[ids[j], k / group] * y[k]; -infinity for a bad id
+//! formula: out[j] = sum over k of (nibble[ids[j], k] - 8) * d[ids[j], k / group] * y[k]; -infinity for a bad id, nothing for one of another part
 //! dispatch: one thread an output: ceil(count / 64) groups
 //! reference: gather_linear
 //! tolerance: 1e-5
@@ -11,6 +11,9 @@ struct Params {
   count: u32,
   k: u32,
   rows: u32,
+  // Of these rows the ones that are bound: first .. first + held - 1.
+  first: u32,
+  held: u32,
   // log2(group / 16)
   group_shift: u32,
   flags: u32,
@@ -36,21 +39,25 @@ fn main(
   if i >= params.count {
     return;
   }
+  // A negative id becomes a large unsigned one, and so does the row of an id before the part.
   let id = u32(ids[i]);
-  if id >= params.rows {
-    out[i] = MINUS_INFINITY;
+  let row = id - params.first;
+  if row >= params.held {
+    if id >= params.rows && params.first == 0u {
+      out[i] = MINUS_INFINITY;
+    }
     return;
   }
   var total = 0.0;
   for (var g = 0u; g < params.k / 32u; g++) {
     var sums = vec4f();
     for (var w = 4u * g; w < 4u * g + 4u; w++) {
-      let word = values[id * (params.k / 8u) + w];
+      let word = values[row * (params.k / 8u) + w];
       let a = 8u * w;
       sums += vec4f(y[a], y[a + 1u], y[a + 2u], y[a + 3u]) * q4_low(word);
       sums += vec4f(y[a + 4u], y[a + 5u], y[a + 6u], y[a + 7u]) * q4_high(word);
     }
-    total += ((sums.x + sums.y) + (sums.z + sums.w)) * scale_of(0u, id, 2u * g);
+    total += ((sums.x + sums.y) + (sums.z + sums.w)) * scale_of(0u, row, 2u * g);
   }
   out[i] = bitcast<u32>(total);
 }

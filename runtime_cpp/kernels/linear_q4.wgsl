@@ -1,4 +1,4 @@
-//! formula: out[r, o] = sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]; k is a multiple of group
+//! formula: out[r, first + o] = sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]; k is a multiple of group
 //! dispatch: one thread an output: ceil(rows * n / 64) groups
 //! reference: linear
 //! tolerance: 1e-5
@@ -12,6 +12,9 @@ struct Params {
   // log2(group / 16)
   group_shift: u32,
   flags: u32,
+  // The columns of out, of stride in a row, that these rows of the weight make.
+  first: u32,
+  stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -46,5 +49,5 @@ fn main(
     }
     total += ((sums.x + sums.y) + (sums.z + sums.w)) * scale_of(0u, column, 2u * g);
   }
-  out[i] = total;
+  out[(i / params.n) * params.stride + params.first + i % params.n] = total;
 }

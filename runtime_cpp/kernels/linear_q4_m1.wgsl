@@ -1,4 +1,4 @@
-//! formula: out[r, o] = bias[o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]
+//! formula: out[r, first + o] = bias[first + o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]
 //! dispatch: lanes threads a block of COLUMNS columns: ceil(ceil(n / COLUMNS) / (THREADS / lanes)) groups
 //! reference: linear
 //! tolerance: 1e-5
@@ -33,6 +33,9 @@ struct Params {
   lanes: u32,
   // Neighbours that subgroup operations reach: a power of two, 1 where there are none.
   subgroup: u32,
+  // The columns of out, of stride in a row, that these rows of the weight make.
+  first: u32,
+  stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
@@ -64,10 +67,10 @@ fn main(
   let column = column_of(block, thread);
   if thread % params.lanes < COLUMNS && column < params.n {
     if (params.flags & HAS_BIAS) != 0u {
-      sum += Rows(bias[column]);
+      sum += Rows(bias[params.first + column]);
     }
     for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
-      out[row * params.n + column] = row_of(sum, row);
+      out[row * params.stride + params.first + column] = row_of(sum, row);
     }
   }
 }

@@ -28,6 +28,12 @@ uint64_t Q4Scales(uint64_t rows, const Params& p) {
   return (p.flags & 1) != 0 ? scales : (scales + 1) / 2;
 }
 
+// The last column of the last row that a part writes, and one.
+template <typename Params>
+uint64_t Reach(uint64_t rows, const Params& p) {
+  return Mul(rows - 1, p.stride) + p.first + p.n;
+}
+
 Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name == "embedding_f32") {
     const auto p = Read<kernels::EmbeddingF32Params>(spec);
@@ -39,11 +45,11 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   }
   if (name == "linear_f32") {
     const auto p = Read<kernels::LinearF32Params>(spec);
-    return {Mul(p.rows, p.k), Mul(p.n, p.k), Mul(p.rows, p.n)};
+    return {Mul(p.rows, p.k), Mul(p.n, p.k), Reach(p.rows, p)};
   }
   if (name == "linear_q4") {
     const auto p = Read<kernels::LinearQ4Params>(spec);
-    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), Mul(p.rows, p.n)};
+    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), Reach(p.rows, p)};
   }
   if (name == "to_digits") {
     const auto p = Read<kernels::ToDigitsParams>(spec);
@@ -52,7 +58,7 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name.starts_with("linear_q4_dp4a")) {
     const auto p = Read<kernels::LinearQ4Dp4aParams>(spec);
     const uint64_t rows = name.find("_m3") != name.npos ? 3 : 1;
-    return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Mul(rows, p.n)};
+    return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Reach(rows, p)};
   }
   if (name.starts_with("linear_q4_gated_m")) {
     const auto p = Read<kernels::LinearQ4GatedM1Params>(spec);
@@ -76,7 +82,7 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name.starts_with("linear_q4_m")) {
     const auto p = Read<kernels::LinearQ4M1Params>(spec);
     const uint64_t rows = name[11] - '0';
-    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Mul(rows, p.n)};
+    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Reach(rows, p)};
   }
   if (name == "linear_q4_tiled" || name.starts_with("linear_q4_steel") || name == "linear_q4_bk64") {
     const auto p = Read<kernels::LinearQ4TiledParams>(spec);
@@ -88,11 +94,11 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   }
   if (name == "gather_linear_f32") {
     const auto p = Read<kernels::GatherLinearF32Params>(spec);
-    return {p.k, Mul(p.rows, p.k), p.count, p.count};
+    return {p.k, Mul(p.held, p.k), p.count, p.count};
   }
   if (name == "gather_linear_q4") {
     const auto p = Read<kernels::GatherLinearQ4Params>(spec);
-    return {p.k, Q4Values(p.rows, p.k), Q4Scales(p.rows, p), p.count, p.count};
+    return {p.k, Q4Values(p.held, p.k), Q4Scales(p.held, p), p.count, p.count};
   }
   return {};
 }

@@ -334,6 +334,29 @@ GEMMA4_TEST(LinearsOfDifferentScalesRunOneByOne) {
   }
 }
 
+// O10: what one binding does not hold is multiplied in parts, alone.
+GEMMA4_TEST(LinearsAboveTheBindingLimitRunOneByOne) {
+  const Linears three(3);
+  const GatedLinear gated;
+  CHECK_OK(three.Check());
+  const auto fused = [](const Sketch& sketch, uint64_t limit) {
+    gpu::Limits limits = test::LargeLimits();
+    limits.max_storage_binding_bytes = limit;
+    return RouteTable::Make(sketch.graph, limits, ops::kAllRoutes, Sketch::kRows, 3);
+  };
+  uint64_t largest = 0, gate = 0;
+  for (const ops::Tensor& tensor : three.graph.tensors) {
+    if (tensor.dtype == schema::Dtype_Q4) largest = std::max(largest, tensor.values_bytes);
+  }
+  for (const ops::Tensor& tensor : gated.graph.tensors) {
+    if (tensor.dtype == schema::Dtype_Q4) gate = std::max(gate, tensor.values_bytes);
+  }
+  CHECK_EQ(Count(fused(three, largest), "three_linears"), size_t{1});
+  CHECK_EQ(Count(fused(three, largest - 4), "three_linears"), size_t{0});
+  CHECK_EQ(Count(fused(gated, gate), "gated_linear"), size_t{1});
+  CHECK_EQ(Count(fused(gated, gate - 4), "gated_linear"), size_t{0});
+}
+
 GEMMA4_TEST(LinearsOfOneInputFallBack) {
   Linears three(3), two(2);
   gpu::Limits limits = test::LargeLimits();

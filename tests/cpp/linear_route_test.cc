@@ -196,6 +196,74 @@ GEMMA4_TEST(LinearsAreToldTheirScales) {
   }
 }
 
+// Rows of a weight, and its row in out, that a dispatch is told.
+struct Columns {
+  uint32_t first = 0, n = 0, stride = 0;
+};
+template <typename Params>
+Columns ColumnsOf(const ops::DispatchSpec& spec) {
+  Params params;
+  std::memcpy(&params, spec.params.data(), sizeof(params));
+  return {params.first, params.n, params.stride};
+}
+
+// O10: a weight above the binding limit is multiplied in parts that begin at offsets which the device takes; each writes
+// its own columns, with the threads a column of the whole weight. Tiles need it whole.
+GEMMA4_TEST(LinearsAboveTheBindingLimitAreInParts) {
+  constexpr uint32_t kColumns = 65600;  // the last part alone would get other lanes
+  struct Way {
+    uint32_t rows, mask;
+    std::string name;
+  };
+  const Way ways[] = {{1, ops::kDefaultRoutes, "linear_q4_dp4a_subgroup"},
+                      {3, ops::kDefaultRoutes, "linear_q4_dp4a_m3_subgroup"},
+                      {1, ops::kDefaultRoutes & ~ops::kDotRoutes, "linear_q4_m1_subgroup"},
+                      {3, ops::kDefaultRoutes & ~ops::kDotRoutes, "linear_q4_m3_subgroup"},
+                      {4, ops::kDefaultRoutes, "linear_parts"},
+                      {128, ops::kDefaultRoutes, "linear_parts"},
+                      {1, ops::kRouteLinearParts, "linear_parts"}};
+  for (const auto dtype : {schema::Dtype_Q4, schema::Dtype_F32}) {
+    for (const uint32_t k : {32u, 1536u}) {
+      const uint64_t bytes = uint64_t{kColumns} * k * (dtype == schema::Dtype_Q4 ? 1 : 8) / 2;
+      gpu::Limits limits = Gpu(32, false);
+      limits.max_storage_binding_bytes = bytes / 3 + 4096 * k;
+      for (const Way& way : ways) {
+        Linear head(k, kColumns, dtype), whole(k, kColumns, dtype);
+        const bool dense = dtype == schema::Dtype_F32;
+        CHECK_EQ(head.Way(way.rows, limits, way.mask), dense ? "linear_parts" : way.name);
+        whole.Way(way.rows, Gpu(32, false), way.mask);
+        uint32_t next = 0, parts = 0;
+        for (const ops::DispatchSpec& spec : head.specs()) {
+          if (spec.kernel == &kernels::kToDigits) continue;
+          const bool generic = spec.kernel == &kernels::kLinearQ4 || dense;
+          const Columns part = dense     ? ColumnsOf<kernels::LinearF32Params>(spec)
+                               : generic ? ColumnsOf<kernels::LinearQ4Params>(spec)
+                                         : ColumnsOf<kernels::LinearQ4M1Params>(spec);
+          CHECK_EQ(part.first, next);
+          CHECK_EQ(part.stride, kColumns);
+          CHECK(uint64_t{part.n} * k * (dense ? 8 : 1) / 2 <= limits.max_storage_binding_bytes);
+          if (!generic) {
+            kernels::LinearQ4M1Params mine, of_whole;
+            std::memcpy(&mine, spec.params.data(), sizeof(mine));
+            std::memcpy(&of_whole, whole.specs().back().params.data(), sizeof(of_whole));
+            CHECK_EQ(mine.lanes, of_whole.lanes);
+            CHECK_EQ(mine.subgroup, of_whole.subgroup);
+          }
+          next += part.n;
+          ++parts;
+        }
+        CHECK_EQ(next, kColumns);
+        CHECK_EQ(parts, 3u);
+      }
+      // Not even one aligned part fits, or the mask forbids parts: the generic way, which the memory plan refuses.
+      Linear head(k, kColumns, dtype);
+      CHECK_EQ(head.Way(4, limits, ops::kDefaultRoutes & ~ops::kRouteLinearParts), "generic");
+      limits.max_storage_binding_bytes = 16;
+      for (const Way& way : ways) CHECK_EQ(head.Way(way.rows, limits, way.mask), "generic");
+    }
+  }
+}
+
 // G5: the ranges of every op cover all row counts once, and are what each single row count is told.
 GEMMA4_TEST(LinearRangesCoverEveryRowCountOnce) {
   std::mt19937 random(20261130);

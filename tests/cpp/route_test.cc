@@ -87,6 +87,36 @@ GEMMA4_TEST(EmbeddingTablesAboveTheBindingLimitAreInParts) {
   CHECK_EQ(way, "generic");
 }
 
+// O10: candidates of a weight above the binding limit are scored by the part that holds them, a bad id by the first.
+GEMMA4_TEST(GatheredWeightsAboveTheBindingLimitAreInParts) {
+  if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_GatherLinear) == nullptr);
+  for (const auto dtype : {schema::Dtype_F32, schema::Dtype_Q4}) {
+    flatbuffers::FlatBufferBuilder builder;
+    ops::Tensor weight = MakeTensor(dtype, {1000, 64});
+    weight.storage = schema::Storage_Weight;
+    if (dtype == schema::Dtype_Q4) weight.values_bytes = weight.elements / 2, weight.scales_bytes = weight.elements / 16;
+    OneOp op(schema::OpKind_GatherLinear, builder, schema::CreateGatherLinear(builder).Union(),
+             {MakeTensor(schema::Dtype_F32, {1, 64}), weight, MakeTensor(schema::Dtype_I32, {1, 5})},
+             {MakeTensor(schema::Dtype_F32, {1, 5})});
+    gpu::Limits limits = LargeLimits();
+    limits.max_storage_binding_bytes = weight.values_bytes;
+    CHECK_EQ(op.Way(limits, ops::kAllRoutes), "generic");
+    limits.max_storage_binding_bytes -= 4;
+    CHECK_EQ(op.Way(limits, ops::kAllRoutes & ~ops::kRouteGatherLinearParts), "generic");
+    CHECK_EQ(op.Way(limits, ops::kSoftwareRoutes), "gather_linear_parts");
+    uint32_t next = 0;
+    for (const ops::DispatchSpec& spec : op.specs) {
+      kernels::GatherLinearF32Params params;  // as GatherLinearQ4Params begin
+      std::memcpy(&params, spec.params.data(), sizeof(params));
+      CHECK_EQ(params.rows, 1000u);
+      CHECK_EQ(params.first, next);
+      next += params.held;
+    }
+    CHECK_EQ(next, 1000u);
+    CHECK_EQ(op.specs.size(), size_t{2});
+  }
+}
+
 std::string TopKWay(uint32_t n, uint32_t k, uint32_t mask, const gpu::Limits& limits) {
   flatbuffers::FlatBufferBuilder builder;
   const auto attributes = schema::CreateTopK(builder, k).Union();

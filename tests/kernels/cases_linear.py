@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ def packed(rng: Rng, rows: int, columns: int, *, group: int = 32, scale_dtype: n
 
 
 F32_SCALES: Final = 1
+HAS_BIAS: Final = 2
 
 
 def scale_params(table: Mapping[str, Array]) -> dict[str, int]:
@@ -114,8 +116,38 @@ def linear_case(x: Array, weight: Mapping[str, Array], dense: Array, kernel: str
     return Case(
         kernel=kernel, inputs={"x": x, **weight},
         outputs={"out": Expected(values=ops.linear(x, dense), magnitude=ops.linear(np.abs(x), np.abs(dense)))},
-        params={"rows": x.shape[0], "k": x.shape[1], "n": dense.shape[0], **scale_params(weight)}, per_row=("x", "out"),
+        params={"rows": x.shape[0], "k": x.shape[1], "n": dense.shape[0], "first": 0, "stride": dense.shape[0],
+                **scale_params(weight)},
+        per_row=("x", "out"),
     )
+
+
+def linear_part(rng: Rng, whole: Case, first: int, stride: int) -> Case:
+    """The same product as columns ``first`` .. of rows of ``stride``; what other parts wrote beside them stays."""
+    made, n = whole.outputs["out"], int(whole.params["n"])
+    before = f32(rng, made.values.shape[0], stride)
+    mine = slice(first, first + n)
+    wanted, size = before.astype(np.float64), np.ones_like(before, np.float64)
+    assert made.magnitude is not None
+    wanted[:, mine], size[:, mine] = made.values, made.magnitude
+    inputs = dict(whole.inputs)
+    if int(whole.params.get("flags", 0)) & HAS_BIAS:
+        inputs["bias"] = np.concatenate([f32(rng, first), inputs["bias"]])
+    return replace(whole, inputs=inputs, outputs={"out": Expected(values=wanted, magnitude=size, before=before)},
+                   params={**whole.params, "first": first, "stride": stride})
+
+
+@case("linear_f32: columns in the middle of wider rows")
+def linear_f32_part(rng: Rng) -> Case:
+    weight = f32(rng, 31, 53)
+    return linear_part(rng, linear_case(f32(rng, 3, 53), {"weight": weight}, weight, "linear_f32"), 17, 61)
+
+
+@case("linear_q4: columns in the middle of wider rows")
+def linear_q4_part(rng: Rng) -> Case:
+    values, scales = packed(rng, 31, 96)
+    whole = linear_case(f32(rng, 3, 96), {"values": values, "scales": scales}, ops.unpack_q4(values, scales), "linear_q4")
+    return linear_part(rng, whole, 17, 61)
 
 
 def add_linear_f32(rows: int, k: int, n: int) -> None:
@@ -166,7 +198,8 @@ def gather_case(y: Array, weight: Mapping[str, Array], dense: Array, ids: Any, k
         kernel=kernel, inputs={"y": y, **weight, "ids": index},
         outputs={"out": Expected(values=ops.gather_linear(y, dense, index),
                                  magnitude=ops.gather_linear(np.abs(y), np.abs(dense), index))},
-        params={"count": index.size, "k": dense.shape[1], "rows": dense.shape[0], **scale_params(weight)},
+        params={"count": index.size, "k": dense.shape[1], "rows": dense.shape[0], "first": 0,
+                "held": dense.shape[0], **scale_params(weight)},
     )
 
 
@@ -178,6 +211,39 @@ def gather_linear_edges(rng: Rng) -> Case:
     weight = f32(rng, 97, 61)
     ids = [*BAD_IDS, *rng.integers(0, 97, 211)]
     return gather_case(f32(rng, 1, 61), {"weight": weight}, weight, ids, "gather_linear_f32")
+
+
+def gather_part(rng: Rng, whole: Case, first: int, held: int) -> Case:
+    """The rows of a part alone; scores of ids of other parts, and where it is not the first also of bad ones, stay."""
+    ids, rows, made = whole.inputs["ids"], int(whole.params["rows"]), whole.outputs["out"]
+    mine = (ids >= first) & (ids < first + held)
+    if first == 0:
+        mine |= (ids < 0) | (ids >= rows)
+    before = f32(rng, *made.values.shape)
+    inputs = {name: array[first:first + held] if name in ("weight", "values", "scales") else array
+              for name, array in whole.inputs.items()}
+    out = Expected(values=np.where(mine, made.values, before), before=before, magnitude=made.magnitude)
+    return replace(whole, inputs=inputs, outputs={"out": out}, params={**whole.params, "first": first, "held": held})
+
+
+@case("gather_linear_f32: rows in the middle")
+def gather_middle_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_edges(rng), 3, 90)
+
+
+@case("gather_linear_f32: the first rows")
+def gather_first_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_edges(rng), 0, 40)
+
+
+@case("gather_linear_q4: the last rows")
+def gather_q4_last_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_q4_edges(rng), 4, 93)
+
+
+@case("gather_linear_q4: the first rows")
+def gather_q4_first_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_q4_edges(rng), 0, 4)
 
 
 @case("gather_linear_f32: the 4096 candidates of the centroid head, width 256")

@@ -6,10 +6,11 @@ namespace gemma4::ops {
 namespace {
 
 template <uint32_t kRows>
-bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
-  for (size_t i = 1; i < site.chain_ops(); ++i) {
-    const Site other = site.OpOfChain(i);
-    if (other.op().kind == schema::OpKind_Linear && !SameScales(site.in(1), other.in(1))) return false;
+bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  for (size_t i = 0; i < site.chain_ops(); ++i) {
+    const Site each = site.OpOfChain(i);
+    if (each.op().kind != schema::OpKind_Linear) continue;
+    if (!SameScales(site.in(1), each.in(1)) || ExceedsBinding(each.in(1), limits)) return false;
   }
   return ShapeOf(site, pass).rows == kRows;
 }

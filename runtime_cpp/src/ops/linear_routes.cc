@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/linear.h"
+
 namespace gemma4::ops {
 namespace {
 
@@ -11,21 +13,32 @@ constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
 constexpr uint32_t kTileColumns = 64;
 constexpr uint32_t kBlockK = 32;      // columns of x in one step of a tile
 
-std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
-  return {site.In(0), site.In(1), site.InScales(1), BindingRef{}, out};
+std::vector<BindingRef> Bindings(const Site& site, const RowPart& part, BindingRef out) {
+  return {site.In(0), ValuesOf(part, site.In(1)), ScalesOf(part, site.InScales(1)), BindingRef{}, out};
 }
 
 template <uint32_t kRows>
-bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
-  return ShapeOf(site, pass).rows == kRows;
+bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  return ShapeOf(site, pass).rows == kRows && CanBind(site.in(1), limits);
+}
+
+// The part's columns of out. How many threads share one is the whole weight's, so that parts have its bits.
+template <typename Params>
+void SetColumns(const Tensor& weight, const RowPart& part, Params* params) {
+  params->n = part.count;
+  params->first = part.first;
+  params->stride = weight.dims[0];
 }
 
 template <typename Params>
 void RecordFew(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
                std::vector<DispatchSpec>& out) {
-  const auto params = FewRowsParams<Params>(kernel, site.in(1), ShapeOf(site, pass), limits);
-  out.push_back(
-      MakeDispatch(kernel, Bindings(site, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
+  auto params = FewRowsParams<Params>(kernel, site.in(1), ShapeOf(site, pass), limits);
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) {
+    SetColumns(site.in(1), part, &params);
+    out.push_back(
+        MakeDispatch(kernel, Bindings(site, part, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
+  }
 }
 
 void RecordM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
@@ -48,9 +61,9 @@ constexpr uint32_t kDp4aLanes = 8;
 constexpr uint32_t kDp4aUnit = 32;  // columns of x that share a power of two
 
 template <uint32_t kRows>
-bool AcceptsDp4a(const Site& site, const PassRows& pass, const gpu::Limits&) {
+bool AcceptsDp4a(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows == kRows && shape.n >= kDp4aColumns && shape.k % kDp4aUnit == 0;
+  return AcceptsRows<kRows>(site, pass, limits) && shape.n >= kDp4aColumns && shape.k % kDp4aUnit == 0;
 }
 
 template <typename Params>
@@ -67,9 +80,13 @@ void RecordDp4a(const kernels::Kernel& kernel, const Site& site, const PassRows&
   out.back().scratch = scratch;
   auto params = FewRowsParams<Params>(kernel, site.in(1), shape, limits);
   params.lanes = kDp4aLanes;
-  out.push_back(MakeDispatch(kernel, {digits, powers, site.In(1), site.InScales(1), BindingRef{}, site.Out(0)}, params,
-                             FewRowsGroups(kernel, shape.n, params.lanes)));
-  out.back().scratch = scratch;
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) {
+    SetColumns(site.in(1), part, &params);
+    const BindingRef values = ValuesOf(part, site.In(1)), scales = ScalesOf(part, site.InScales(1));
+    out.push_back(MakeDispatch(kernel, {digits, powers, values, scales, BindingRef{}, site.Out(0)}, params,
+                               FewRowsGroups(kernel, params.n, params.lanes)));
+    out.back().scratch = scratch;
+  }
 }
 
 void RecordDp4aM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
@@ -108,8 +125,9 @@ uint64_t PartsBytes(const Shape& shape, uint32_t tile_rows) {
 }
 
 template <uint32_t kTileRows>
-bool FitsTiles(const Shape& shape, const gpu::Limits& limits) {
-  return PartsBytes(shape, kTileRows) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+bool FitsTiles(const Site& site, const Shape& shape, const gpu::Limits& limits) {
+  return !ExceedsBinding(site.in(1), limits) &&
+         PartsBytes(shape, kTileRows) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
 }
 
 template <typename Params>
@@ -124,7 +142,7 @@ void RecordTiles(const kernels::Kernel& kernel, uint32_t tile_rows, const Site& 
   params.splits = SplitsOf(shape, tile_rows);
   const BindingRef parts{BindingRef::Kind::kScratch, 0};
   const bool whole = params.splits == 1;
-  out.push_back(MakeDispatch(kernel, Bindings(site, whole ? site.Out(0) : parts), params,
+  out.push_back(MakeDispatch(kernel, Bindings(site, AllRows(site.in(1)), whole ? site.Out(0) : parts), params,
                              TilesOf(shape, tile_rows) * params.splits));
   out.back().scratch[0] = PartsBytes(shape, tile_rows);
   if (whole) return;
@@ -141,11 +159,11 @@ constexpr uint32_t kSteelRows = 64;
 
 bool AcceptsTiled(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > 1 && FitsTiles<kTiledRows>(shape, limits);
+  return shape.rows > 1 && FitsTiles<kTiledRows>(site, shape, limits);
 }
 bool AcceptsSteel(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > kTiledRows && FitsTiles<kSteelRows>(shape, limits);
+  return shape.rows > kTiledRows && FitsTiles<kSteelRows>(site, shape, limits);
 }
 // Where weights become f16, a scale beyond its range would be infinite or vanish.
 bool ScalesFitF16(const Site& site) { return !HasF32Scales(site.in(1)); }
@@ -156,7 +174,8 @@ bool AcceptsSteelHalf(const Site& site, const PassRows& pass, const gpu::Limits&
 bool AcceptsBk64(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
   const bool live = shape.rows == 128 || shape.rows == 508 || shape.rows == 512;
-  return live && ScalesFitF16(site) && IsBk64Shape(shape.k, shape.n, site.in(1).group) && FitsTiles<kSteelRows>(shape, limits);
+  return live && ScalesFitF16(site) && IsBk64Shape(shape.k, shape.n, site.in(1).group) &&
+         FitsTiles<kSteelRows>(site, shape, limits);
 }
 
 void RecordTiled(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
@@ -175,6 +194,13 @@ void RecordBk64(const Site& site, const PassRows& pass, const gpu::Limits&, std:
   RecordTiles<kernels::LinearQ4Bk64Params>(kernels::kLinearQ4Bk64, kSteelRows, site, pass, out);
 }
 
+bool AcceptsParts(const Site& site, const PassRows&, const gpu::Limits& limits) {
+  return ExceedsBinding(site.in(1), limits) && CanBind(site.in(1), limits);
+}
+void RecordParts(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) RecordLinearPart(site, pass, part, out);
+}
+
 constexpr const kernels::Kernel* kM1[] = {&kernels::kLinearQ4M1};
 constexpr const kernels::Kernel* kM1Subgroup[] = {&kernels::kLinearQ4M1Subgroup};
 constexpr const kernels::Kernel* kM3[] = {&kernels::kLinearQ4M3};
@@ -188,6 +214,7 @@ constexpr const kernels::Kernel* kSteel[] = {&kernels::kLinearQ4Steel, &kernels:
 constexpr const kernels::Kernel* kSteelF16[] = {&kernels::kLinearQ4SteelF16, &kernels::kSumParts};
 constexpr const kernels::Kernel* kSteelPacked[] = {&kernels::kLinearQ4SteelPacked, &kernels::kSumParts};
 constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
+constexpr const kernels::Kernel* kGenericParts[] = {&kernels::kLinearQ4, &kernels::kLinearF32};
 
 }  // namespace
 
@@ -226,6 +253,7 @@ constexpr Route kLinearRoutes[] = {
     {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteelHalf, &RecordSteelPacked},
     {"linear_q4_steel", kRouteLinearSteel, kSteel, &AcceptsSteel, &RecordSteel},
     {"linear_q4_tiled", kRouteLinearTiled, kTiled, &AcceptsTiled, &RecordTiled},
+    {"linear_parts", kRouteLinearParts, kGenericParts, &AcceptsParts, &RecordParts},
 };
 
 namespace {

@@ -1,16 +1,18 @@
 // Guarded ways of a linear op with 4-bit weights. One and three rows: kernels linear_q4_m1 and linear_q4_m3, which go through
 // the same additions, so that a round's rows are those of a step (R12). More rows: tiles of 32 or 64 rows, k in parts
-// where there are too few tiles to fill a GPU. The f16 forms round activations and weights to f16 and are off by default.
+// where there are too few tiles to fill a GPU. A weight above the binding limit is multiplied in parts by those of one and
+// three rows and by the generic kernels, each part writing its own columns. The f16 forms round activations and weights to f16 and are off by default.
 #pragma once
 
 #include <algorithm>
 
 #include "ops/q4_scales.h"
 #include "ops/route.h"
+#include "ops/row_parts.h"
 
 namespace gemma4::ops {
 
-extern const Route kLinearRoutes[13];
+extern const Route kLinearRoutes[14];
 
 // Of a linear op in a pass: out [rows, n] = x [rows, k] . weight [n, k]. rows 0: not a 4-bit weight.
 struct LinearShape {

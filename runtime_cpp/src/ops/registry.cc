@@ -52,7 +52,7 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_Concat, 2, 0, 1, &CheckConcat, &RecordConcat},
     {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK, kTopKRoutes},
     {schema::OpKind_GatherRows, 2, 0, 1, &CheckGatherRows, &RecordGatherRows},
-    {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear},
+    {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear, kGatherLinearRoutes},
     {schema::OpKind_Amin, 1, 0, 1, &CheckAmin, &RecordAmin},
     {schema::OpKind_Fill, 1, 0, 1, &CheckFill, &RecordFill},
     {schema::OpKind_Scatter, 3, 0, 1, &CheckScatter, &RecordScatter},

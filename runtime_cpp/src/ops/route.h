@@ -36,6 +36,8 @@ enum RouteBit : uint32_t {
   kRouteAttentionMaterialised = 1u << 18,
   kRouteNormWide = 1u << 19,
   kRouteLinearSteelPacked = 1u << 20,
+  kRouteLinearParts = 1u << 21,
+  kRouteGatherLinearParts = 1u << 22,
   kRouteFuseNormPair = 1u << 24,
   kRouteFuseGatedLinear = 1u << 25,
   kRouteFuseThreeLinears = 1u << 26,
@@ -67,7 +69,8 @@ inline constexpr uint32_t kDotRoutes =
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
 // SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
 // context ten times.
-inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
+inline constexpr uint32_t kSoftwareRoutes =
+    kRouteTopkStaged | kRouteEmbeddingParts | kRouteLinearParts | kRouteGatherLinearParts;
 
 // The routes that suit an adapter. Apple's GPUs have no dot product of packed integers.
 inline uint32_t RoutesFor(const gpu::AdapterInfo& adapter) {
