@@ -50,6 +50,14 @@ def uncertified(program: Program) -> Program:
     return program
 
 
+def subtracting(program: Program) -> Program:
+    """The round with a difference of its donor length and itself, before all else."""
+    graph, length = program.graph, program.graph.inputs[3]
+    tensor = Tensor(name="difference", dtype=Dtype.I32, storage=Storage.ACTIVATION, dims=(1,))
+    op = Op(kind=ir.Subtract(), role=Role.ASSISTANT, phase=Phase.ROUND, inputs=(length, length), outputs=(len(graph.tensors),))
+    return replace(program, graph=replace(graph, tensors=(*graph.tensors, tensor), ops=(op, *graph.ops))).counted()
+
+
 def set_tensor(program: Program, index: int, **fields: Any) -> Program:
     tensors = list(program.graph.tensors)
     tensors[index] = replace(tensors[index], **fields)

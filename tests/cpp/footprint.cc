@@ -225,9 +225,9 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::ScatterParams>(spec);
     return {p.count, p.count, p.size};
   }
-  if (name == "add_scalar") {
-    const auto p = Read<kernels::AddScalarParams>(spec);
-    return {p.count, p.count};
+  if (name == "offset_integers") {
+    const auto p = Read<kernels::OffsetIntegersParams>(spec);
+    return {p.count, p.others, p.count};
   }
   // A round reads one entry of ids and positions, a prefill `rows`; prefill passes are no longer than the inputs.
   if (name == "pass_rows")

@@ -142,7 +142,7 @@ GEMMA4_TEST(StagedTopKIsForItsShapeOnly) {
   CHECK_EQ(kernels::kTopk.workgroup[0], 64u);
 }
 
-// O5: the scalar of an int32 addition or subtraction reaches the kernel as it is, at both ends too; x is int32 and fixed.
+// O5: the scalar of an int32 addition or subtraction reaches the kernel as it is, at both ends too; x is int32.
 GEMMA4_TEST(AddScalarKeepsItsValue) {
   if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_AddScalar) == nullptr);
   for (const int32_t value : {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX}) {
@@ -151,11 +151,48 @@ GEMMA4_TEST(AddScalarKeepsItsValue) {
     OneOp op(schema::OpKind_AddScalar, builder, attributes, {MakeTensor(schema::Dtype_I32, {5})},
              {MakeTensor(schema::Dtype_I32, {5})});
     CHECK_EQ(op.Way(LargeLimits(), ops::kAllRoutes), "generic");
-    kernels::AddScalarParams params;
+    kernels::OffsetIntegersParams params;
     std::memcpy(&params, op.specs[0].params.data(), sizeof(params));
     CHECK_EQ(params.value, value);
+    CHECK_EQ(params.others, 0u);
     op.graph.tensors[0].dtype = schema::Dtype_F32;
     CHECK(op.Way(LargeLimits(), ops::kAllRoutes).find("AddScalar") != std::string::npos);
+  }
+}
+
+// O5: a difference of tensors of one shape, in a pass of any size, or of one tensor and an integer; of nothing else.
+GEMMA4_TEST(SubtractTakesOneShapeOrOneInteger) {
+  if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_Subtract) == nullptr);
+  const auto rows = [](uint32_t most) {
+    ops::Tensor tensor = MakeTensor(schema::Dtype_I32, {most});
+    tensor.rows = schema::Rows_Pass;
+    return tensor;
+  };
+  const auto fixed = [](std::vector<uint32_t> dims) { return MakeTensor(schema::Dtype_I32, std::move(dims)); };
+  const auto way = [](ops::Tensor a, ops::Tensor b, ops::Tensor out, uint32_t count, uint32_t others) {
+    flatbuffers::FlatBufferBuilder builder;
+    OneOp op(schema::OpKind_Subtract, builder, schema::CreateSubtract(builder).Union(), {std::move(a), std::move(b)},
+             {std::move(out)});
+    const std::string found = op.Way(LargeLimits(), ops::kAllRoutes, {3, 1});
+    if (op.specs.empty()) return found;
+    kernels::OffsetIntegersParams params;
+    std::memcpy(&params, op.specs[0].params.data(), sizeof(params));
+    CHECK_EQ(params.count, count);
+    CHECK_EQ(params.value, 0);
+    CHECK_EQ(params.others, others);
+    return found;
+  };
+  CHECK_EQ(way(fixed({5}), fixed({5}), fixed({5}), 5, 5), "generic");
+  CHECK_EQ(way(fixed({2, 7}), fixed({1}), fixed({2, 7}), 14, 1), "generic");
+  CHECK_EQ(way(fixed({1}), fixed({1}), fixed({1}), 1, 1), "generic");
+  // A symbolic position: as many as the pass has rows.
+  CHECK_EQ(way(rows(8), fixed({1}), rows(8), 3, 1), "generic");
+  CHECK_EQ(way(rows(8), rows(8), rows(8), 3, 3), "generic");
+  for (const auto& wrong : {way(fixed({5}), fixed({4}), fixed({5}), 0, 0), way(fixed({5}), fixed({5}), fixed({4}), 0, 0),
+                            way(rows(8), fixed({8}), rows(8), 0, 0), way(fixed({8}), rows(8), fixed({8}), 0, 0),
+                            way(rows(1), fixed({1}), fixed({1}), 0, 0),
+                            way(fixed({5}), MakeTensor(schema::Dtype_F32, {5}), fixed({5}), 0, 0)}) {
+    CHECK(wrong.find("Subtract") != std::string::npos);
   }
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broken_programs import BROKEN, Broken, uncertified, wrong_operands
+from broken_programs import BROKEN, Broken, subtracting, uncertified, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
 from micro_checkpoint import write_pair
 
@@ -218,9 +218,11 @@ def test_wrong_operands_are_refused(probe: Probe, model: Callable[[str], ModelFo
     good = model("progressive").program(method)
     programs = dict(wrong_operands(good))
     assert len(programs) > 150
-    if method == ir.K2_ROUND:  # the kind that an export has no use for
+    if method == ir.K2_ROUND:  # the kinds that an export has no use for
         programs |= {name: program for name, program in wrong_operands(uncertified(good)) if name.startswith("Scatter ")}
-        assert {"Scatter input 1 dtype", "ScatterUnique input 1 dtype"} <= programs.keys()
+        programs |= {name: program for name, program in wrong_operands(subtracting(good)) if name.startswith("Subtract ")}
+        assert {"Scatter input 1 dtype", "ScatterUnique input 1 dtype", "Subtract input 1 wider"} <= programs.keys()
+        assert probe(method, {"subtracting": subtracting(good)})["subtracting"]["code"] == "ok"
     wrong = {name: verdict["message"] for name, verdict in probe(method, programs).items()
              if verdict["code"] != "corrupt_data" or not verdict["message"].startswith("op ")}
     assert wrong == {}

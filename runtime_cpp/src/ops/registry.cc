@@ -25,6 +25,7 @@
 #include "ops/pass_rows.h"
 #include "ops/scatter.h"
 #include "ops/seed_write.h"
+#include "ops/subtract.h"
 #include "ops/topk.h"
 #else
 #include "ops/copy_last.h"
@@ -58,6 +59,7 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_Scatter, 3, 0, 1, &CheckScatter, &RecordScatter},
     {schema::OpKind_ScatterUnique, 3, 0, 1, &CheckScatter, &RecordScatterUnique},
     {schema::OpKind_AddScalar, 1, 0, 1, &CheckAddScalar, &RecordAddScalar},
+    {schema::OpKind_Subtract, 2, 0, 1, &CheckSubtract, &RecordSubtract},
     {schema::OpKind_PassRows, 5, 0, 2, &CheckPassRowsOp, &RecordPassRowsOp},
     {schema::OpKind_Accept, 4, 0, 4, &CheckAccept, &RecordAccept},
     {schema::OpKind_SeedWrite, 3, 0, 2, &CheckSeedWrite, &RecordSeedWrite},

@@ -260,9 +260,20 @@ def scatter_unique(template: Array, index: npt.ArrayLike, source: Array) -> Arra
 
 
 def add_scalar(x: npt.ArrayLike, value: int) -> Ints:
-    """i32[N] -> i32[N] + value, wrapping."""
-    wide = np.asarray(x, np.int32).astype(np.int64) + value
-    return wide.astype(np.uint64).astype(np.uint32).view(np.int32)
+    """i32 -> i32 + value, wrapping."""
+    return _wrapped(np.asarray(x, np.int32).astype(np.int64) + value)
+
+
+def subtract(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
+    """i32 a and b, of one shape or b one integer -> a - b, wrapping."""
+    wide = np.asarray(a, np.int32).astype(np.int64)
+    less = np.asarray(b, np.int32).astype(np.int64)
+    return _wrapped(wide - (less.reshape(()) if less.size == 1 else less))
+
+
+def _wrapped(wide: npt.NDArray[np.int64]) -> Ints:
+    """i64 -> its lowest 32 bits."""
+    return np.asarray(wide.astype(np.uint64).astype(np.uint32)).view(np.int32)
 
 
 def pass_rows(

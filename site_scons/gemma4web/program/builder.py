@@ -205,9 +205,18 @@ class GraphBuilder:
         return out
 
     def add_scalar(self, name: str, x: int, value: int) -> int:
-        out = self._activation(name, self._tensors[x].dims, dtype=Dtype.I32)
+        out = self._integers_like(name, x)
         self.emit(ir.AddScalar(value=value), (x,), (out,))
         return out
+
+    def subtract(self, name: str, a: int, b: int) -> int:
+        out = self._integers_like(name, a)
+        self.emit(ir.Subtract(), (a, b), (out,))
+        return out
+
+    def _integers_like(self, name: str, source: int) -> int:
+        tensor = self._tensors[source]
+        return self._activation(name, tensor.dims, dtype=Dtype.I32, rows=tensor.rows)
 
     def pass_rows(self, ids: int, positions: int, flag: int, drafts: tuple[int, int]) -> tuple[int, int]:
         out = tuple(self._activation(f"pass_{name}", (1,), dtype=Dtype.I32, rows=Rows.PASS)

@@ -238,16 +238,21 @@ class ScatterUnique:
     """A Scatter of indices of which no two are equal (``et_vk.scatter_src_unique.default``). Only ``certify`` makes it."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subtract:
+    pass
+
+
 Kind = (
     Embedding | RmsNorm | Linear | Rope | CacheWrite | DonorView | Attention | GeluMul | PleCombine | TailRows | Softcap
     | Argmax | Concat | TopK | GatherRows | GatherLinear | Amin | Fill | Scatter | AddScalar | PassRows | Accept
-    | SeedWrite | CopyLast | ScatterUnique
+    | SeedWrite | CopyLast | ScatterUnique | Subtract
 )
 
 KINDS: Final[tuple[type[Kind], ...]] = (
     Embedding, RmsNorm, Linear, Rope, CacheWrite, DonorView, Attention, GeluMul, PleCombine, TailRows, Softcap, Argmax,
     Concat, TopK, GatherRows, GatherLinear, Amin, Fill, Scatter, AddScalar, PassRows, Accept, SeedWrite, CopyLast,
-    ScatterUnique,
+    ScatterUnique, Subtract,
 )
 """In the order of the schema's union: entry i has the union number i + 1."""
 

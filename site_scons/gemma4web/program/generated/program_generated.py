@@ -79,6 +79,7 @@ class OpKind(object):
     SeedWrite = 23
     CopyLast = 24
     ScatterUnique = 25
+    Subtract = 26
 
 def OpKindCreator(unionType, table):
     from flatbuffers.table import Table
@@ -134,6 +135,8 @@ def OpKindCreator(unionType, table):
         return CopyLastT.InitFromBuf(table.Bytes, table.Pos)
     if unionType == OpKind().ScatterUnique:
         return ScatterUniqueT.InitFromBuf(table.Bytes, table.Pos)
+    if unionType == OpKind().Subtract:
+        return SubtractT.InitFromBuf(table.Bytes, table.Pos)
     return None
 
 
@@ -2452,6 +2455,71 @@ class ScatterUniqueT(object):
         return scatterUnique
 
 
+class Subtract(object):
+    __slots__ = ['_tab']
+
+    @classmethod
+    def GetRootAs(cls, buf, offset=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, offset)
+        x = Subtract()
+        x.Init(buf, n + offset)
+        return x
+
+    @classmethod
+    def GetRootAsSubtract(cls, buf, offset=0):
+        """This method is deprecated. Please switch to GetRootAs."""
+        return cls.GetRootAs(buf, offset)
+    @classmethod
+    def SubtractBufferHasIdentifier(cls, buf, offset, size_prefixed=False):
+        return flatbuffers.util.BufferHasIdentifier(buf, offset, b"\x47\x34\x57\x50", size_prefixed=size_prefixed)
+
+    # Subtract
+    def Init(self, buf, pos):
+        self._tab = flatbuffers.table.Table(buf, pos)
+
+def SubtractStart(builder):
+    builder.StartObject(0)
+
+def SubtractEnd(builder):
+    return builder.EndObject()
+
+
+
+class SubtractT(object):
+
+    # SubtractT
+    def __init__(self):
+        pass
+
+    @classmethod
+    def InitFromBuf(cls, buf, pos):
+        subtract = Subtract()
+        subtract.Init(buf, pos)
+        return cls.InitFromObj(subtract)
+
+    @classmethod
+    def InitFromPackedBuf(cls, buf, pos=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, pos)
+        return cls.InitFromBuf(buf, pos+n)
+
+    @classmethod
+    def InitFromObj(cls, subtract):
+        x = SubtractT()
+        x._UnPack(subtract)
+        return x
+
+    # SubtractT
+    def _UnPack(self, subtract):
+        if subtract is None:
+            return
+
+    # SubtractT
+    def Pack(self, builder):
+        SubtractStart(builder)
+        subtract = SubtractEnd(builder)
+        return subtract
+
+
 class CopyLast(object):
     __slots__ = ['_tab']
 
@@ -2665,7 +2733,7 @@ class OpT(object):
     # OpT
     def __init__(self):
         self.kindType = 0  # type: int
-        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT, ScatterUniqueT]
+        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT, ScatterUniqueT, SubtractT]
         self.role = 0  # type: int
         self.phase = 0  # type: int
         self.inputs = None  # type: List[int]
