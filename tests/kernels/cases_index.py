@@ -150,11 +150,17 @@ def amin_infinite(rng: Rng) -> Case:
     return amin_case([np.inf, 3.0, -np.inf, 0.0])
 
 
-@case("fill: a prime count")
-def fill(rng: Rng) -> Case:
-    scalar = f32(rng, 1, 1)
-    return Case(kernel="fill", inputs={"scalar": scalar}, outputs={"out": Expected(values=ops.fill(scalar, 1009, -1.0))},
-                params={"count": 1009, "offset": -1.0})
+def add_fill(count: int) -> None:
+    @case(f"fill: {count} elements")
+    def build(rng: Rng) -> Case:
+        scalar = f32(rng, 1, 1)
+        return Case(kernel="fill", inputs={"scalar": scalar}, outputs={"out": Expected(values=ops.fill(scalar, count, -1.0))},
+                    params={"count": count, "offset": -1.0})
+
+
+# Less than a vector, every remainder, a thread's last vector, a workgroup and one more, a prime, the vocabulary.
+for size in (1, 2, 3, 4, 7, 257, 769, 1023, 1024, 1026, 3 * 1024 + 5, 10007, 262144):
+    add_fill(size)
 
 
 def scatter_case(template: Array, index: Any, source: Array) -> Case:
