@@ -8,19 +8,19 @@
 //! requires: packed_4x8_integer_dot_product
 //! variant: linear_q4_dp4a_m3
 //! swap: alias Rows = vec3f;
-//! swap: const ROWS = 3u;
+//! swap: const MORE_ROWS = 1u;
 //! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
 //! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
 //! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
 //! variant: linear_q4_dp4a_subgroup requires subgroups
 //! swap: alias Rows = f32;
-//! swap: const ROWS = 1u;
+//! swap: const MORE_ROWS = 0u;
 //! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
 //! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
 //! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
 //! variant: linear_q4_dp4a_m3_subgroup requires subgroups
 //! swap: alias Rows = vec3f;
-//! swap: const ROWS = 3u;
+//! swap: const MORE_ROWS = 1u;
 //! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
 //! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
 //! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
@@ -50,7 +50,7 @@ struct Params {
 
 //! prelude
 alias Rows = f32;
-const ROWS = 1u;
+const MORE_ROWS = 0u;
 fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
 fn row_of(value: Rows, row: u32) -> f32 { return value; }
 fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
@@ -80,7 +80,7 @@ fn main(
     let scale = vec4f(scale_of(0u, columns.x, 2u * unit), scale_of(0u, columns.y, 2u * unit), scale_of(0u, columns.z, 2u * unit),
                       scale_of(0u, columns.w, 2u * unit));
     sum_0 = fma(unit_sum(a, b, c, d, 0u, unit), scale, sum_0);
-    if ROWS > 1u {
+    if MORE_ROWS != 0u {
       sum_1 = fma(unit_sum(a, b, c, d, 1u, unit), scale, sum_1);
       sum_2 = fma(unit_sum(a, b, c, d, 2u, unit), scale, sum_2);
     }
@@ -92,7 +92,7 @@ fn main(
     if (params.flags & HAS_BIAS) != 0u {
       sum += Rows(bias[params.first + column]);
     }
-    for (var row = 0u; row < ROWS; row++) {
+    for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
       out[row * params.stride + params.first + column] = row_of(sum, row);
     }
   }
