@@ -1,8 +1,11 @@
 //! formula: out[i] = scalar[0] + offset
-//! dispatch: one thread an element: ceil(count / 64) groups
+//! dispatch: four vectors of 4 elements a thread: ceil(count / 1024) groups
 //! reference: fill
 //! tolerance: exact
 //! include: include/grid.wgsl
+
+// Of a thread, so that neighbours in a workgroup are neighbours in memory.
+const VECTORS = 4u;
 
 struct Params {
   count: u32,
@@ -10,7 +13,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> scalar: array<f32>;
-@group(0) @binding(1) var<storage, read_write> out: array<f32>;
+@group(0) @binding(1) var<storage, read_write> out: array<vec4f>;
 @group(0) @binding(2) var<uniform> params: Params;
 
 @compute @workgroup_size(64)
@@ -19,9 +22,15 @@ fn main(
   @builtin(num_workgroups) groups: vec3u,
   @builtin(local_invocation_index) lane: u32,
 ) {
-  let i = linear_element(group, groups, lane);
-  if i >= params.count {
-    return;
+  let first = VECTORS * 64u * linear_group(group, groups) + lane;
+  let value = vec4f(scalar[0] + params.offset);
+  for (var v = 0u; v < VECTORS; v++) {
+    let i = first + 64u * v;
+    if 4u * i + 4u <= params.count {
+      out[i] = value;
+    } else if 4u * i < params.count {
+      // The last vector keeps what is behind the elements.
+      out[i] = select(out[i], value, vec4u(4u * i) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.count));
+    }
   }
-  out[i] = scalar[0] + params.offset;
 }

@@ -1,4 +1,4 @@
-//! formula: out[j] = sum over k of weight[ids[j], k] * y[k]; -infinity where ids[j] is outside the weight
+//! formula: out[j] = sum over k of weight[ids[j], k] * y[k]; -infinity for a bad id, nothing for one of another part
 //! dispatch: one thread an output: ceil(count / 64) groups
 //! reference: gather_linear
 //! tolerance: 1e-5
@@ -10,6 +10,9 @@ struct Params {
   count: u32,
   k: u32,
   rows: u32,
+  // Of these rows the ones that are bound: first .. first + held - 1.
+  first: u32,
+  held: u32,
 }
 
 @group(0) @binding(0) var<storage, read> y: array<f32>;
@@ -29,12 +32,16 @@ fn main(
   if i >= params.count {
     return;
   }
+  // A negative id becomes a large unsigned one, and so does the row of an id before the part.
   let id = u32(ids[i]);
-  if id >= params.rows {
-    out[i] = MINUS_INFINITY;
+  let row = id - params.first;
+  if row >= params.held {
+    if id >= params.rows && params.first == 0u {
+      out[i] = MINUS_INFINITY;
+    }
     return;
   }
-  let b = id * params.k;
+  let b = row * params.k;
   let whole = params.k & ~3u;
   var sums = vec4f();
   for (var k = 0u; k < whole; k += 4u) {

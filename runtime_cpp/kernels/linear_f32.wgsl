@@ -1,4 +1,4 @@
-//! formula: out[r, o] = sum over k of x[r, k] * weight[o, k]
+//! formula: out[r, first + o] = sum over k of x[r, k] * weight[o, k]
 //! dispatch: one thread an output: ceil(rows * n / 64) groups
 //! reference: linear
 //! tolerance: 1e-5
@@ -8,6 +8,9 @@ struct Params {
   rows: u32,
   k: u32,
   n: u32,
+  // The columns of out, of stride in a row, that these rows of the weight make.
+  first: u32,
+  stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;
@@ -38,5 +41,5 @@ fn main(
   for (var k = whole; k < params.k; k++) {
     total += x[a + k] * weight[b + k];
   }
-  out[i] = total;
+  out[(i / params.n) * params.stride + params.first + i % params.n] = total;
 }

@@ -1,4 +1,4 @@
-//! formula: out[r, o] = bias[o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group], x from its digits
+//! formula: out[r, first + o] = bias[first + o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group], x from its digits
 //! dispatch: lanes threads a block of COLUMNS columns: ceil(ceil(n / COLUMNS) / (THREADS / lanes)) groups
 //! reference: linear
 //! tolerance: 1e-5
@@ -6,24 +6,9 @@
 //! include: include/q4_dp4a.wgsl
 //! include: include/lane_tree.wgsl
 //! requires: packed_4x8_integer_dot_product
-//! variant: linear_q4_dp4a_m3
-//! swap: alias Rows = vec3f;
-//! swap: const ROWS = 3u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! variant: linear_q4_dp4a_subgroup requires subgroups
-//! swap: alias Rows = f32;
-//! swap: const ROWS = 1u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
-//! variant: linear_q4_dp4a_m3_subgroup requires subgroups
-//! swap: alias Rows = vec3f;
-//! swap: const ROWS = 3u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+//! variant: linear_q4_dp4a_m3 is m3
+//! variant: linear_q4_dp4a_subgroup is m1_subgroup
+//! variant: linear_q4_dp4a_m3_subgroup is m3_subgroup
 
 struct Params {
   k: u32,
@@ -35,6 +20,9 @@ struct Params {
   lanes: u32,
   // Neighbours that subgroup operations reach: a power of two, 1 where there are none.
   subgroup: u32,
+  // The columns of out, of stride in a row, that these rows of the weight make.
+  first: u32,
+  stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> digits: array<vec4u>;
@@ -45,13 +33,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 @group(0) @binding(6) var<uniform> params: Params;
 
-//! prelude
-alias Rows = f32;
-const ROWS = 1u;
-fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-fn row_of(value: Rows, row: u32) -> f32 { return value; }
-fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! end
+//! forms: include/few_rows.wgsl
 
 fn scale_word(matrix: u32, i: u32) -> u32 { return scales[i]; }
 
@@ -77,7 +59,7 @@ fn main(
     let scale = vec4f(scale_of(0u, columns.x, 2u * unit), scale_of(0u, columns.y, 2u * unit), scale_of(0u, columns.z, 2u * unit),
                       scale_of(0u, columns.w, 2u * unit));
     sum_0 = fma(unit_sum(a, b, c, d, 0u, unit), scale, sum_0);
-    if ROWS > 1u {
+    if MORE_ROWS != 0u {
       sum_1 = fma(unit_sum(a, b, c, d, 1u, unit), scale, sum_1);
       sum_2 = fma(unit_sum(a, b, c, d, 2u, unit), scale, sum_2);
     }
@@ -87,10 +69,10 @@ fn main(
   let column = column_of(block, thread);
   if lane < COLUMNS && column < params.n {
     if (params.flags & HAS_BIAS) != 0u {
-      sum += Rows(bias[column]);
+      sum += Rows(bias[params.first + column]);
     }
-    for (var row = 0u; row < ROWS; row++) {
-      out[row * params.n + column] = row_of(sum, row);
+    for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
+      out[row * params.stride + params.first + column] = row_of(sum, row);
     }
   }
 }

@@ -1,27 +1,12 @@
-//! formula: out[r, o] = bias[o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]
+//! formula: out[r, first + o] = bias[first + o] + sum over k of x[r, k] * (nibble[o, k] - 8) * d[o, k / group]
 //! dispatch: lanes threads a block of COLUMNS columns: ceil(ceil(n / COLUMNS) / (THREADS / lanes)) groups
 //! reference: linear
 //! tolerance: 1e-5
 //! include: include/grid.wgsl
 //! include: include/q4_columns.wgsl
-//! variant: linear_q4_m3
-//! swap: alias Rows = vec3f;
-//! swap: const MORE_ROWS = 1u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! variant: linear_q4_m1_subgroup requires subgroups
-//! swap: alias Rows = f32;
-//! swap: const MORE_ROWS = 0u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
-//! variant: linear_q4_m3_subgroup requires subgroups
-//! swap: alias Rows = vec3f;
-//! swap: const MORE_ROWS = 1u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+//! variant: linear_q4_m3 is m3
+//! variant: linear_q4_m1_subgroup is m1_subgroup
+//! variant: linear_q4_m3_subgroup is m3_subgroup
 
 struct Params {
   k: u32,
@@ -33,6 +18,9 @@ struct Params {
   lanes: u32,
   // Neighbours that subgroup operations reach: a power of two, 1 where there are none.
   subgroup: u32,
+  // The columns of out, of stride in a row, that these rows of the weight make.
+  first: u32,
+  stride: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec4f>;
@@ -42,13 +30,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-//! prelude
-alias Rows = f32;
-const MORE_ROWS = 0u;
-fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-fn row_of(value: Rows, row: u32) -> f32 { return value; }
-fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! end
+//! forms: include/few_rows.wgsl
 
 fn words_at(matrix: u32, i: u32) -> vec2u { return values[i]; }
 fn scale_word(matrix: u32, i: u32) -> u32 { return scales[i]; }
@@ -64,10 +46,10 @@ fn main(
   let column = column_of(block, thread);
   if thread % params.lanes < COLUMNS && column < params.n {
     if (params.flags & HAS_BIAS) != 0u {
-      sum += Rows(bias[column]);
+      sum += Rows(bias[params.first + column]);
     }
     for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
-      out[row * params.n + column] = row_of(sum, row);
+      out[row * params.stride + params.first + column] = row_of(sum, row);
     }
   }
 }

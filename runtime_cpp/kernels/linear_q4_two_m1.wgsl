@@ -4,24 +4,9 @@
 //! tolerance: 1e-5
 //! include: include/grid.wgsl
 //! include: include/q4_columns.wgsl
-//! variant: linear_q4_two_m3
-//! swap: alias Rows = vec3f;
-//! swap: const MORE_ROWS = 1u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! variant: linear_q4_two_m1_subgroup requires subgroups
-//! swap: alias Rows = f32;
-//! swap: const MORE_ROWS = 0u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
-//! variant: linear_q4_two_m3_subgroup requires subgroups
-//! swap: alias Rows = vec3f;
-//! swap: const MORE_ROWS = 1u;
-//! swap: fn rows_of(a: f32, b: f32, c: f32) -> Rows { return vec3f(a, b, c); }
-//! swap: fn row_of(value: Rows, row: u32) -> f32 { return value[row]; }
-//! swap: fn shuffled(value: Rows, stride: u32) -> Rows { return subgroupShuffleXor(value, stride); }
+//! variant: linear_q4_two_m3 is m3
+//! variant: linear_q4_two_m1_subgroup is m1_subgroup
+//! variant: linear_q4_two_m3_subgroup is m3_subgroup
 
 struct Params {
   k: u32,
@@ -44,13 +29,7 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> out_1: array<f32>;
 @group(0) @binding(7) var<uniform> params: Params;
 
-//! prelude
-alias Rows = f32;
-const MORE_ROWS = 0u;
-fn rows_of(a: f32, b: f32, c: f32) -> Rows { return a; }
-fn row_of(value: Rows, row: u32) -> f32 { return value; }
-fn shuffled(value: Rows, stride: u32) -> Rows { return value; }
-//! end
+//! forms: include/few_rows.wgsl
 
 fn words_at(matrix: u32, i: u32) -> vec2u {
   switch matrix {

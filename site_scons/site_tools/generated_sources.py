@@ -47,8 +47,8 @@ def _accessors(target, source, env):
 
 
 def _includes(node, env, path):
-    """What a kernel names itself; the generator, which parses the files, checks that nothing else is read."""
-    names = re.findall(r"^//! include:[ \t]*(\S+)", node.get_text_contents(), flags=re.MULTILINE)
+    """The includes and forms that a kernel names itself; the generator, which parses the files, checks that nothing else is read."""
+    names = re.findall(r"^//! (?:include|forms):[ \t]*(\S+)", node.get_text_contents(), flags=re.MULTILINE)
     return [env.File(literal(f"#{KERNELS}/{name}")) for name in names if (root(env) / KERNELS / name).is_file()]
 
 

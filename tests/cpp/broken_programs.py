@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gemma4web.program import certify, ir
-from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Program, Property, Role, Rows, Storage, Tensor
+from gemma4web.program.ir import (
+    ABSENT,
+    Dtype,
+    Op,
+    Phase,
+    Program,
+    Property,
+    Role,
+    Rows,
+    ScaleDtype,
+    Storage,
+    Tensor,
+)
 
 Change = Callable[[Program], Program]
 
@@ -55,6 +67,14 @@ def uncertified(program: Program) -> Program:
             program = set_op(program, number, kind=ir.Scatter())
     kept = tuple(proof for proof in program.certificate if proof.property is not ir.Property.UNIQUE_SCATTER)
     return replace(program, certificate=certify.renewed(kept, program.graph))
+
+
+def subtracting(program: Program) -> Program:
+    """The round with a difference of its donor length and itself, before all else."""
+    graph, length = program.graph, program.graph.inputs[3]
+    tensor = Tensor(name="difference", dtype=Dtype.I32, storage=Storage.ACTIVATION, dims=(1,))
+    op = Op(kind=ir.Subtract(), role=Role.ASSISTANT, phase=Phase.ROUND, inputs=(length, length), outputs=(len(graph.tensors),))
+    return replace(program, graph=replace(graph, tensors=(*graph.tensors, tensor), ops=(op, *graph.ops))).counted()
 
 
 def set_tensor(program: Program, index: int, **fields: Any) -> Program:
@@ -266,6 +286,9 @@ BROKEN: Final[tuple[Broken, ...]] = (
            says=("embedded", "more than")),
     Broken(name="wrapping dims", change=_tensor("hidden", rows=Rows.FIXED, dims=(2**16, 2**16, 2**16, 2**16)),
            says=("hidden", "more than")),
+    Broken(name="groups of 48", change=_tensor("model.norm.weight", group=48), says=("model.norm.weight", "groups of 48")),
+    Broken(name="groups of f32", change=_tensor("model.norm.weight", group=64), says=("is f32 and says how its scales",)),
+    Broken(name="scales of i32", change=_tensor("ids", scale_dtype=ScaleDtype.F32), says=("ids", "how its scales")),
     Broken(name="q4 activation", change=_tensor("embedded", dtype=Dtype.Q4), says=("embedded", "q4")),
     Broken(name="rows of a weight", change=_tensor("model.norm.weight", rows=Rows.PASS),
            says=("model.norm.weight", "rows")),

@@ -22,7 +22,17 @@ Params Read(const DispatchSpec& spec) {
 
 uint64_t Mul(uint64_t a, uint64_t b) { return a * b; }
 uint64_t Q4Values(uint64_t rows, uint64_t k) { return rows * k / 8; }
-uint64_t Q4Scales(uint64_t rows, uint64_t k) { return (rows * (k / 32) + 1) / 2; }
+template <typename Params>
+uint64_t Q4Scales(uint64_t rows, const Params& p) {
+  const uint64_t scales = rows * ((p.k / 16) >> p.group_shift);
+  return (p.flags & 1) != 0 ? scales : (scales + 1) / 2;
+}
+
+// The last column of the last row that a part writes, and one.
+template <typename Params>
+uint64_t Reach(uint64_t rows, const Params& p) {
+  return Mul(rows - 1, p.stride) + p.first + p.n;
+}
 
 Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name == "embedding_f32") {
@@ -31,15 +41,15 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   }
   if (name == "embedding_q4") {
     const auto p = Read<kernels::EmbeddingQ4Params>(spec);
-    return {p.rows, Q4Values(p.count, p.width), Q4Scales(p.count, p.width), Mul(p.rows, p.width)};
+    return {p.rows, Q4Values(p.count, p.k), Q4Scales(p.count, p), Mul(p.rows, p.k)};
   }
   if (name == "linear_f32") {
     const auto p = Read<kernels::LinearF32Params>(spec);
-    return {Mul(p.rows, p.k), Mul(p.n, p.k), Mul(p.rows, p.n)};
+    return {Mul(p.rows, p.k), Mul(p.n, p.k), Reach(p.rows, p)};
   }
   if (name == "linear_q4") {
     const auto p = Read<kernels::LinearQ4Params>(spec);
-    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), Mul(p.rows, p.n)};
+    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), Reach(p.rows, p)};
   }
   if (name == "to_digits") {
     const auto p = Read<kernels::ToDigitsParams>(spec);
@@ -48,35 +58,35 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   if (name.starts_with("linear_q4_dp4a")) {
     const auto p = Read<kernels::LinearQ4Dp4aParams>(spec);
     const uint64_t rows = name.find("_m3") != name.npos ? 3 : 1;
-    return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(rows, p.n)};
+    return {Mul(rows, p.k / 32 * 24), Mul(rows, p.k / 32), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Reach(rows, p)};
   }
   if (name.starts_with("linear_q4_gated_m")) {
     const auto p = Read<kernels::LinearQ4GatedM1Params>(spec);
     const uint64_t rows = name[17] - '0';
     const bool weights = (p.flags & 4) == 0;
-    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), weights ? Q4Values(p.n, p.k) : 0,
-            weights ? Q4Scales(p.n, p.k) : 0, weights ? 0 : Mul(rows - 1, p.stride) + p.offset + p.n, Mul(rows, p.n)};
+    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), weights ? Q4Values(p.n, p.k) : 0,
+            weights ? Q4Scales(p.n, p) : 0, weights ? 0 : Mul(rows - 1, p.stride) + p.offset + p.n, Mul(rows, p.n)};
   }
   if (name.starts_with("linear_q4_two_m")) {
     const auto p = Read<kernels::LinearQ4TwoM1Params>(spec);
     const uint64_t rows = name[15] - '0';
-    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p.k), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p.k),
+    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p),
             Mul(rows, p.n_0), Mul(rows, p.n_1)};
   }
   if (name.starts_with("linear_q4_three_m")) {
     const auto p = Read<kernels::LinearQ4ThreeM1Params>(spec);
     const uint64_t rows = name[17] - '0';
-    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p.k), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p.k),
-            Q4Values(p.n_2, p.k), Q4Scales(p.n_2, p.k), Mul(rows, p.n_0), Mul(rows, p.n_1), Mul(rows, p.n_2)};
+    return {Mul(rows, p.k), Q4Values(p.n_0, p.k), Q4Scales(p.n_0, p), Q4Values(p.n_1, p.k), Q4Scales(p.n_1, p),
+            Q4Values(p.n_2, p.k), Q4Scales(p.n_2, p), Mul(rows, p.n_0), Mul(rows, p.n_1), Mul(rows, p.n_2)};
   }
   if (name.starts_with("linear_q4_m")) {
     const auto p = Read<kernels::LinearQ4M1Params>(spec);
     const uint64_t rows = name[11] - '0';
-    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(rows, p.n)};
+    return {Mul(rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Reach(rows, p)};
   }
   if (name == "linear_q4_tiled" || name.starts_with("linear_q4_steel") || name == "linear_q4_bk64") {
     const auto p = Read<kernels::LinearQ4TiledParams>(spec);
-    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p.k), 0, Mul(Mul(p.splits, p.rows), p.n)};
+    return {Mul(p.rows, p.k), Q4Values(p.n, p.k), Q4Scales(p.n, p), 0, Mul(Mul(p.splits, p.rows), p.n)};
   }
   if (name == "sum_parts") {
     const auto p = Read<kernels::SumPartsParams>(spec);
@@ -84,11 +94,11 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
   }
   if (name == "gather_linear_f32") {
     const auto p = Read<kernels::GatherLinearF32Params>(spec);
-    return {p.k, Mul(p.rows, p.k), p.count, p.count};
+    return {p.k, Mul(p.held, p.k), p.count, p.count};
   }
   if (name == "gather_linear_q4") {
     const auto p = Read<kernels::GatherLinearQ4Params>(spec);
-    return {p.k, Q4Values(p.rows, p.k), Q4Scales(p.rows, p.k), p.count, p.count};
+    return {p.k, Q4Values(p.held, p.k), Q4Scales(p.held, p), p.count, p.count};
   }
   return {};
 }
@@ -215,9 +225,9 @@ Words Drafts(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::ScatterParams>(spec);
     return {p.count, p.count, p.size};
   }
-  if (name == "add_scalar") {
-    const auto p = Read<kernels::AddScalarParams>(spec);
-    return {p.count, p.count};
+  if (name == "offset_integers") {
+    const auto p = Read<kernels::OffsetIntegersParams>(spec);
+    return {p.count, p.others, p.count};
   }
   // A round reads one entry of ids and positions, a prefill `rows`; prefill passes are no longer than the inputs.
   if (name == "pass_rows")

@@ -303,6 +303,61 @@ GEMMA4_TEST(LinearsOfOneInputAreFused) {
 }
 
 // Ten storage buffers where the device has them, else keys and values together, else each alone.
+// One dispatch has one form of scales: where the weights' differ, each runs alone.
+GEMMA4_TEST(LinearsOfDifferentScalesRunOneByOne) {
+  for (const bool alike : {false, true}) {
+    Linears three(3);
+    GatedLinear gated;
+    for (ops::Tensor& tensor : three.graph.tensors) {
+      if (tensor.dtype == schema::Dtype_Q4) tensor.group = 64, tensor.scales_bytes /= 2;
+    }
+    for (ops::Tensor& tensor : gated.graph.tensors) {
+      if (tensor.dtype == schema::Dtype_Q4) tensor.scale_dtype = schema::ScaleDtype_F32, tensor.scales_bytes *= 2;
+    }
+    const auto weight = [](Sketch& sketch, uint32_t op) -> ops::Tensor& {
+      return sketch.graph.tensors[static_cast<size_t>(sketch.graph.ops[op].inputs[1])];
+    };
+    if (!alike) weight(three, three.ops[1]).group = 32, weight(three, three.ops[1]).scales_bytes *= 2;
+    if (!alike) weight(gated, gated.up).scale_dtype = schema::ScaleDtype_F16;
+    CHECK_EQ(Count(TableOf(three), "three_linears"), size_t{alike});
+    CHECK_EQ(Count(TableOf(gated), "gated_linear"), size_t{alike});
+    if (!alike) continue;
+    std::vector<ops::DispatchSpec> specs;
+    const ops::Route* route = nullptr;
+    const RouteTable table = TableOf(three);
+    table.ChainOf(three.ops[0], {1, 1}, &route);
+    route->record(ops::Site(three.graph, three.ops), {1, 1}, test::LargeLimits(), specs);
+    kernels::LinearQ4ThreeM1Params params;
+    std::memcpy(&params, specs[0].params.data(), sizeof(params));
+    CHECK_EQ(params.group_shift, 2u);
+    CHECK_EQ(params.flags, 0u);
+    CHECK_EQ(test::FindOutOfBounds(three.graph, specs), "");
+  }
+}
+
+// O10: what one binding does not hold is multiplied in parts, alone.
+GEMMA4_TEST(LinearsAboveTheBindingLimitRunOneByOne) {
+  const Linears three(3);
+  const GatedLinear gated;
+  CHECK_OK(three.Check());
+  const auto fused = [](const Sketch& sketch, uint64_t limit) {
+    gpu::Limits limits = test::LargeLimits();
+    limits.max_storage_binding_bytes = limit;
+    return RouteTable::Make(sketch.graph, limits, ops::kAllRoutes, Sketch::kRows, 3);
+  };
+  uint64_t largest = 0, gate = 0;
+  for (const ops::Tensor& tensor : three.graph.tensors) {
+    if (tensor.dtype == schema::Dtype_Q4) largest = std::max(largest, tensor.values_bytes);
+  }
+  for (const ops::Tensor& tensor : gated.graph.tensors) {
+    if (tensor.dtype == schema::Dtype_Q4) gate = std::max(gate, tensor.values_bytes);
+  }
+  CHECK_EQ(Count(fused(three, largest), "three_linears"), size_t{1});
+  CHECK_EQ(Count(fused(three, largest - 4), "three_linears"), size_t{0});
+  CHECK_EQ(Count(fused(gated, gate), "gated_linear"), size_t{1});
+  CHECK_EQ(Count(fused(gated, gate - 4), "gated_linear"), size_t{0});
+}
+
 GEMMA4_TEST(LinearsOfOneInputFallBack) {
   Linears three(3), two(2);
   gpu::Limits limits = test::LargeLimits();

@@ -29,6 +29,14 @@ class Linear {
   program::RouteTable Table(const gpu::Limits& limits, uint32_t mask) const {
     return program::RouteTable::Make(op_.graph, limits, mask, kMaxRows, 3);
   }
+  // Other scales of the 4-bit weight.
+  void SetScales(uint32_t group, schema::ScaleDtype scale_dtype) {
+    ops::Tensor& weight = op_.graph.tensors[1];
+    weight.group = group;
+    weight.scale_dtype = scale_dtype;
+    const uint64_t bytes = weight.elements / group * (scale_dtype == schema::ScaleDtype_F32 ? 4 : 2);
+    weight.scales_bytes = (bytes + 3) / 4 * 4;
+  }
   const std::vector<ops::DispatchSpec>& specs() const { return op_.specs; }
 
  private:
@@ -194,6 +202,114 @@ GEMMA4_TEST(LinearBk64IsForItsShapesAndRowsOnly) {
   for (const auto& [k, n] : {std::pair{2048u, 8192u}, {8192u, 2048u}, {2048u, 2048u}}) {
     CHECK(ops::IsBk64Shape(k, n, 64));
     CHECK(!ops::IsBk64Shape(k, n, 32));
+  }
+}
+
+// Every kernel of a 4-bit weight is told its groups and scales; what makes f16 of weights takes f16 scales alone.
+GEMMA4_TEST(LinearsAreToldTheirScales) {
+  const uint32_t halves = ops::kRouteLinearSteelF16 | ops::kRouteLinearSteelPacked | ops::kRouteLinearBk64;
+  for (const uint32_t group : {32u, 64u, 128u}) {
+    for (const auto scales : {schema::ScaleDtype_F16, schema::ScaleDtype_F32}) {
+      Linear linear(2048, 65536);
+      linear.SetScales(group, scales);
+      std::vector<std::string> ways;
+      for (const uint32_t mask : {ops::kDefaultRoutes, ops::kDefaultRoutes & ~ops::kDotRoutes, 0u}) {
+        for (const uint32_t rows : {1u, 3u, 4u, 128u}) {
+          ways.push_back(linear.Way(rows, Gpu(32, true), mask));
+          const ops::DispatchSpec& spec = linear.specs()[linear.specs()[0].kernel == &kernels::kToDigits ? 1 : 0];
+          const auto told = [&](auto params) {
+            std::memcpy(&params, spec.params.data(), sizeof(params));
+            CHECK_EQ(16u << params.group_shift, group);
+            CHECK_EQ(params.flags, scales == schema::ScaleDtype_F32 ? 1u : 0u);
+          };
+          if (ways.back() == "generic") told(kernels::LinearQ4Params{});
+          else if (rows == 1 || rows == 3) told(kernels::LinearQ4M1Params{});
+          else told(kernels::LinearQ4TiledParams{});
+        }
+      }
+      CHECK(ways == std::vector<std::string>({"linear_q4_dp4a_subgroup", "linear_q4_dp4a_m3_subgroup", "linear_q4_tiled",
+                                              "linear_q4_steel", "linear_q4_m1_subgroup", "linear_q4_m3_subgroup",
+                                              "linear_q4_tiled", "linear_q4_steel", "generic", "generic", "generic",
+                                              "generic"}));
+      const bool narrow = scales == schema::ScaleDtype_F16;
+      for (const uint32_t bit : {ops::kRouteLinearSteelF16, ops::kRouteLinearSteelPacked}) {
+        const std::string way = linear.Way(128, Gpu(32, true), ops::kDefaultRoutes | bit);
+        CHECK_EQ(way == "linear_q4_steel", !narrow);
+      }
+      Linear llama(2048, 8192), own(1536, 6144);
+      llama.SetScales(group, scales);
+      own.SetScales(group, scales);
+      CHECK_EQ(llama.Way(512, Gpu(32, true), halves) == "linear_q4_bk64", narrow && group == 64);
+      CHECK_EQ(own.Way(512, Gpu(32, true), halves) == "linear_q4_bk64", narrow && group == 32);
+    }
+  }
+}
+
+// Rows of a weight, and its row in out, that a dispatch is told.
+struct Columns {
+  uint32_t first = 0, n = 0, stride = 0;
+};
+template <typename Params>
+Columns ColumnsOf(const ops::DispatchSpec& spec) {
+  Params params;
+  std::memcpy(&params, spec.params.data(), sizeof(params));
+  return {params.first, params.n, params.stride};
+}
+
+// O10: a weight above the binding limit is multiplied in parts that begin at offsets which the device takes; each writes
+// its own columns, with the threads a column of the whole weight. Tiles need it whole.
+GEMMA4_TEST(LinearsAboveTheBindingLimitAreInParts) {
+  constexpr uint32_t kColumns = 65600;  // the last part alone would get other lanes
+  struct Way {
+    uint32_t rows, mask;
+    std::string name;
+  };
+  const Way ways[] = {{1, ops::kDefaultRoutes, "linear_q4_dp4a_subgroup"},
+                      {3, ops::kDefaultRoutes, "linear_q4_dp4a_m3_subgroup"},
+                      {1, ops::kDefaultRoutes & ~ops::kDotRoutes, "linear_q4_m1_subgroup"},
+                      {3, ops::kDefaultRoutes & ~ops::kDotRoutes, "linear_q4_m3_subgroup"},
+                      {4, ops::kDefaultRoutes, "linear_parts"},
+                      {128, ops::kDefaultRoutes, "linear_parts"},
+                      {1, ops::kRouteLinearParts, "linear_parts"}};
+  for (const auto dtype : {schema::Dtype_Q4, schema::Dtype_F32}) {
+    for (const uint32_t k : {32u, 1536u}) {
+      const uint64_t bytes = uint64_t{kColumns} * k * (dtype == schema::Dtype_Q4 ? 1 : 8) / 2;
+      gpu::Limits limits = Gpu(32, false);
+      limits.max_storage_binding_bytes = bytes / 3 + 4096 * k;
+      for (const Way& way : ways) {
+        Linear head(k, kColumns, dtype), whole(k, kColumns, dtype);
+        const bool dense = dtype == schema::Dtype_F32;
+        CHECK_EQ(head.Way(way.rows, limits, way.mask), dense ? "linear_parts" : way.name);
+        whole.Way(way.rows, Gpu(32, false), way.mask);
+        uint32_t next = 0, parts = 0;
+        for (const ops::DispatchSpec& spec : head.specs()) {
+          if (spec.kernel == &kernels::kToDigits) continue;
+          const bool generic = spec.kernel == &kernels::kLinearQ4 || dense;
+          const Columns part = dense     ? ColumnsOf<kernels::LinearF32Params>(spec)
+                               : generic ? ColumnsOf<kernels::LinearQ4Params>(spec)
+                                         : ColumnsOf<kernels::LinearQ4M1Params>(spec);
+          CHECK_EQ(part.first, next);
+          CHECK_EQ(part.stride, kColumns);
+          CHECK(uint64_t{part.n} * k * (dense ? 8 : 1) / 2 <= limits.max_storage_binding_bytes);
+          if (!generic) {
+            kernels::LinearQ4M1Params mine, of_whole;
+            std::memcpy(&mine, spec.params.data(), sizeof(mine));
+            std::memcpy(&of_whole, whole.specs().back().params.data(), sizeof(of_whole));
+            CHECK_EQ(mine.lanes, of_whole.lanes);
+            CHECK_EQ(mine.subgroup, of_whole.subgroup);
+          }
+          next += part.n;
+          ++parts;
+        }
+        CHECK_EQ(next, kColumns);
+        CHECK_EQ(parts, 3u);
+      }
+      // Not even one aligned part fits, or the mask forbids parts: the generic way, which the memory plan refuses.
+      Linear head(k, kColumns, dtype);
+      CHECK_EQ(head.Way(4, limits, ops::kDefaultRoutes & ~ops::kRouteLinearParts), "generic");
+      limits.max_storage_binding_bytes = 16;
+      for (const Way& way : ways) CHECK_EQ(head.Way(way.rows, limits, way.mask), "generic");
+    }
   }
 }
 

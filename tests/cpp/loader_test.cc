@@ -66,8 +66,8 @@ void CheckSafe(const Plan& plan) {
   for (const auto& pass : AllPasses(plan)) CHECK_EQ(test::FindOutOfBounds(plan.graph, pass), "");
 }
 
-// O10: the table of per-layer embeddings, 64 rows of 640 bytes, in parts of what one binding holds. It is refused where
-// the mask forbids its parts, and a matrix above the limit always.
+// O10: the table of per-layer embeddings, 64 rows of 640 bytes, in parts of what one binding holds, and a matrix of 160
+// rows of 128 bytes too. They are refused where the mask forbids their parts, and a cache above the limit always.
 GEMMA4_TEST(LoaderSplitsTablesAboveTheBindingLimit) {
   gpu::Limits limits = LargeLimits();
   limits.max_storage_binding_bytes = 64 * 640 - 4;
@@ -84,6 +84,14 @@ GEMMA4_TEST(LoaderSplitsTablesAboveTheBindingLimit) {
   CHECK_EQ(parts, size_t{2});
   CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits, ops::kAllRoutes & ~ops::kRouteEmbeddingParts).status(),
                 "needs a binding of 40960 bytes", "40956");
+  limits.max_storage_binding_bytes = 160 * 128 - 4;
+  const Result<Plan> smaller = LoadProgram(ReadProgram("f32"), kMethod, limits);
+  CHECK_OK(smaller.status());
+  if (!smaller.ok()) return;
+  CheckSafe(*smaller);
+  CHECK_EQ(smaller->memory.largest_binding_bytes, uint64_t{158 * 128});
+  CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits, ops::kAllRoutes & ~ops::kRouteLinearParts).status(),
+                "needs a binding of 20480 bytes", "20476");
   limits.max_storage_binding_bytes = 5000;
   CHECK_REFUSED(LoadProgram(ReadProgram("f32"), kMethod, limits).status(), "needs a binding of", "5000");
   limits.max_storage_binding_bytes = 64 * 640 - 4;

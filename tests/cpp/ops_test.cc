@@ -22,7 +22,7 @@ GEMMA4_TEST(RegistryHasTheOpsOfItsBuild) {
   constexpr schema::OpKind kRoundOnly[] = {
       schema::OpKind_DonorView, schema::OpKind_Concat,    schema::OpKind_TopK,    schema::OpKind_GatherRows,
       schema::OpKind_Amin,      schema::OpKind_Fill,      schema::OpKind_Scatter, schema::OpKind_GatherLinear,
-      schema::OpKind_ScatterUnique, schema::OpKind_AddScalar, schema::OpKind_SeedWrite, schema::OpKind_Accept,  schema::OpKind_PassRows};
+      schema::OpKind_ScatterUnique, schema::OpKind_AddScalar, schema::OpKind_Subtract, schema::OpKind_SeedWrite, schema::OpKind_Accept,  schema::OpKind_PassRows};
   for (int number = schema::OpKind_MIN; number <= schema::OpKind_MAX + 3; ++number) {
     const auto kind = static_cast<schema::OpKind>(number);
     bool wanted = number > schema::OpKind_NONE && number <= schema::OpKind_MAX;

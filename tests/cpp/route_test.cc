@@ -57,7 +57,7 @@ std::vector<uint32_t> EmbeddingParts(schema::Dtype dtype, uint32_t vocab, uint32
   std::vector<uint32_t> counts;
   uint32_t next = 0;
   for (const ops::DispatchSpec& spec : op.specs) {
-    kernels::EmbeddingQ4Params params;  // of one layout with EmbeddingF32Params
+    kernels::EmbeddingF32Params params;  // as EmbeddingQ4Params begin
     std::memcpy(&params, spec.params.data(), sizeof(params));
     CHECK_EQ(params.first, next);
     CHECK_EQ(params.vocab, vocab);
@@ -87,6 +87,36 @@ GEMMA4_TEST(EmbeddingTablesAboveTheBindingLimitAreInParts) {
   CHECK_EQ(way, "generic");
 }
 
+// O10: candidates of a weight above the binding limit are scored by the part that holds them, a bad id by the first.
+GEMMA4_TEST(GatheredWeightsAboveTheBindingLimitAreInParts) {
+  if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_GatherLinear) == nullptr);
+  for (const auto dtype : {schema::Dtype_F32, schema::Dtype_Q4}) {
+    flatbuffers::FlatBufferBuilder builder;
+    ops::Tensor weight = MakeTensor(dtype, {1000, 64});
+    weight.storage = schema::Storage_Weight;
+    if (dtype == schema::Dtype_Q4) weight.values_bytes = weight.elements / 2, weight.scales_bytes = weight.elements / 16;
+    OneOp op(schema::OpKind_GatherLinear, builder, schema::CreateGatherLinear(builder).Union(),
+             {MakeTensor(schema::Dtype_F32, {1, 64}), weight, MakeTensor(schema::Dtype_I32, {1, 5})},
+             {MakeTensor(schema::Dtype_F32, {1, 5})});
+    gpu::Limits limits = LargeLimits();
+    limits.max_storage_binding_bytes = weight.values_bytes;
+    CHECK_EQ(op.Way(limits, ops::kAllRoutes), "generic");
+    limits.max_storage_binding_bytes -= 4;
+    CHECK_EQ(op.Way(limits, ops::kAllRoutes & ~ops::kRouteGatherLinearParts), "generic");
+    CHECK_EQ(op.Way(limits, ops::kSoftwareRoutes), "gather_linear_parts");
+    uint32_t next = 0;
+    for (const ops::DispatchSpec& spec : op.specs) {
+      kernels::GatherLinearF32Params params;  // as GatherLinearQ4Params begin
+      std::memcpy(&params, spec.params.data(), sizeof(params));
+      CHECK_EQ(params.rows, 1000u);
+      CHECK_EQ(params.first, next);
+      next += params.held;
+    }
+    CHECK_EQ(next, 1000u);
+    CHECK_EQ(op.specs.size(), size_t{2});
+  }
+}
+
 std::string TopKWay(uint32_t n, uint32_t k, uint32_t mask, const gpu::Limits& limits) {
   flatbuffers::FlatBufferBuilder builder;
   const auto attributes = schema::CreateTopK(builder, k).Union();
@@ -112,7 +142,7 @@ GEMMA4_TEST(StagedTopKIsForItsShapeOnly) {
   CHECK_EQ(kernels::kTopk.workgroup[0], 64u);
 }
 
-// O5: the scalar of an int32 addition or subtraction reaches the kernel as it is, at both ends too; x is int32 and fixed.
+// O5: the scalar of an int32 addition or subtraction reaches the kernel as it is, at both ends too; x is int32.
 GEMMA4_TEST(AddScalarKeepsItsValue) {
   if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_AddScalar) == nullptr);
   for (const int32_t value : {INT32_MIN, INT32_MIN + 1, -1, 0, 1, INT32_MAX}) {
@@ -121,11 +151,48 @@ GEMMA4_TEST(AddScalarKeepsItsValue) {
     OneOp op(schema::OpKind_AddScalar, builder, attributes, {MakeTensor(schema::Dtype_I32, {5})},
              {MakeTensor(schema::Dtype_I32, {5})});
     CHECK_EQ(op.Way(LargeLimits(), ops::kAllRoutes), "generic");
-    kernels::AddScalarParams params;
+    kernels::OffsetIntegersParams params;
     std::memcpy(&params, op.specs[0].params.data(), sizeof(params));
     CHECK_EQ(params.value, value);
+    CHECK_EQ(params.others, 0u);
     op.graph.tensors[0].dtype = schema::Dtype_F32;
     CHECK(op.Way(LargeLimits(), ops::kAllRoutes).find("AddScalar") != std::string::npos);
+  }
+}
+
+// O5: a difference of tensors of one shape, in a pass of any size, or of one tensor and an integer; of nothing else.
+GEMMA4_TEST(SubtractTakesOneShapeOrOneInteger) {
+  if (!GEMMA4_MTP) return CHECK(ops::FindOp(schema::OpKind_Subtract) == nullptr);
+  const auto rows = [](uint32_t most) {
+    ops::Tensor tensor = MakeTensor(schema::Dtype_I32, {most});
+    tensor.rows = schema::Rows_Pass;
+    return tensor;
+  };
+  const auto fixed = [](std::vector<uint32_t> dims) { return MakeTensor(schema::Dtype_I32, std::move(dims)); };
+  const auto way = [](ops::Tensor a, ops::Tensor b, ops::Tensor out, uint32_t count, uint32_t others) {
+    flatbuffers::FlatBufferBuilder builder;
+    OneOp op(schema::OpKind_Subtract, builder, schema::CreateSubtract(builder).Union(), {std::move(a), std::move(b)},
+             {std::move(out)});
+    const std::string found = op.Way(LargeLimits(), ops::kAllRoutes, {3, 1});
+    if (op.specs.empty()) return found;
+    kernels::OffsetIntegersParams params;
+    std::memcpy(&params, op.specs[0].params.data(), sizeof(params));
+    CHECK_EQ(params.count, count);
+    CHECK_EQ(params.value, 0);
+    CHECK_EQ(params.others, others);
+    return found;
+  };
+  CHECK_EQ(way(fixed({5}), fixed({5}), fixed({5}), 5, 5), "generic");
+  CHECK_EQ(way(fixed({2, 7}), fixed({1}), fixed({2, 7}), 14, 1), "generic");
+  CHECK_EQ(way(fixed({1}), fixed({1}), fixed({1}), 1, 1), "generic");
+  // A symbolic position: as many as the pass has rows.
+  CHECK_EQ(way(rows(8), fixed({1}), rows(8), 3, 1), "generic");
+  CHECK_EQ(way(rows(8), rows(8), rows(8), 3, 3), "generic");
+  for (const auto& wrong : {way(fixed({5}), fixed({4}), fixed({5}), 0, 0), way(fixed({5}), fixed({5}), fixed({4}), 0, 0),
+                            way(rows(8), fixed({8}), rows(8), 0, 0), way(fixed({8}), rows(8), fixed({8}), 0, 0),
+                            way(rows(1), fixed({1}), fixed({1}), 0, 0),
+                            way(fixed({5}), MakeTensor(schema::Dtype_F32, {5}), fixed({5}), 0, 0)}) {
+    CHECK(wrong.find("Subtract") != std::string::npos);
   }
 }
 

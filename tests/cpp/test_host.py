@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from broken_programs import BROKEN, Broken, set_op, uncertified, wrong_operands
+from broken_programs import BROKEN, Broken, set_op, subtracting, uncertified, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
 from micro_checkpoint import write_pair, write_unified_pair
 
@@ -22,7 +22,7 @@ from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, open_folder
 from gemma4web.program import codec, ir, mutants
 from gemma4web.program.check import check
-from gemma4web.program.ir import Program, QueryPositions
+from gemma4web.program.ir import Program, QueryPositions, ScaleDtype
 from gemma4web.toolchain import load
 from gemma4web.variants import Decoding
 
@@ -33,6 +33,7 @@ DECODINGS: Final = {method: decoding for decoding, method in METHODS.items()}
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "f32": {},
     "q4": {"weights": "q4", "max_shard_bytes": 20_000},
+    "groups": {"weights": "q4", "group_size": 64, "scale_dtype": ScaleDtype.F32},
     "split": {"weights": "q4", "max_shard_bytes": 3_000},
     "all_logits": {"weights": "q4", "all_logits": True},
     "progressive": {"query_positions": QueryPositions.PROGRESSIVE},
@@ -271,9 +272,11 @@ def test_wrong_operands_are_refused(probe: Probe, model: Callable[[str], ModelFo
     good = model("progressive").program(method)
     programs = dict(wrong_operands(good))
     assert len(programs) > 150
-    if method == ir.K2_ROUND:  # the kind that an export has no use for
+    if method == ir.K2_ROUND:  # the kinds that an export has no use for
         programs |= {name: program for name, program in wrong_operands(uncertified(good)) if name.startswith("Scatter ")}
-        assert {"Scatter input 1 dtype", "ScatterUnique input 1 dtype"} <= programs.keys()
+        programs |= {name: program for name, program in wrong_operands(subtracting(good)) if name.startswith("Subtract ")}
+        assert {"Scatter input 1 dtype", "ScatterUnique input 1 dtype", "Subtract input 1 wider"} <= programs.keys()
+        assert probe(method, {"subtracting": subtracting(good)})["subtracting"]["code"] == "ok"
     wrong = {name: verdict["message"] for name, verdict in probe(method, programs).items()
              if verdict["code"] != "corrupt_data" or not verdict["message"].startswith("op ")}
     assert wrong == {}

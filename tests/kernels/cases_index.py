@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from cases_linear import f32
 from kernel_case import Array, Case, Expected, Rng, case
-from kernel_reference import copy_words
+from kernel_reference import copy_words, offset_integers
 
 from gemma4web.oracle import ops
 
@@ -150,11 +150,17 @@ def amin_infinite(rng: Rng) -> Case:
     return amin_case([np.inf, 3.0, -np.inf, 0.0])
 
 
-@case("fill: a prime count")
-def fill(rng: Rng) -> Case:
-    scalar = f32(rng, 1, 1)
-    return Case(kernel="fill", inputs={"scalar": scalar}, outputs={"out": Expected(values=ops.fill(scalar, 1009, -1.0))},
-                params={"count": 1009, "offset": -1.0})
+def add_fill(count: int) -> None:
+    @case(f"fill: {count} elements")
+    def build(rng: Rng) -> Case:
+        scalar = f32(rng, 1, 1)
+        return Case(kernel="fill", inputs={"scalar": scalar}, outputs={"out": Expected(values=ops.fill(scalar, count, -1.0))},
+                    params={"count": count, "offset": -1.0})
+
+
+# Less than a vector, every remainder, a thread's last vector, a workgroup and one more, a prime, the vocabulary.
+for size in (1, 2, 3, 4, 7, 257, 769, 1023, 1024, 1026, 3 * 1024 + 5, 10007, 262144):
+    add_fill(size)
 
 
 def scatter_case(template: Array, index: Any, source: Array) -> Case:
@@ -181,18 +187,43 @@ def scatter_vocabulary(rng: Rng) -> Case:
     return scatter_case(np.full(262144, -7.0, np.float32), rng.permutation(262144)[:4096], f32(rng, 4096))
 
 
-@case("add_scalar: wraps at both ends")
+INTEGER_EDGES: Final = (-2**31, -2**31 + 1, -65537, -1, 0, 1, 2, 65535, 2**31 - 2, 2**31 - 1)
+
+
+def integers(rng: Rng, count: int) -> Array:
+    return rng.integers(-2**31, 2**31, count).astype(np.int32)
+
+
+def offset_case(x: Array, value: int, y: Array | None) -> Case:
+    return Case(kernel="offset_integers", inputs={"x": x, "y": np.zeros(4, np.int32) if y is None else y},
+                outputs={"out": Expected(values=offset_integers(x, value, y))},
+                params={"count": x.size, "value": value, "others": 0 if y is None else y.size})
+
+
+@case("offset_integers: wraps at both ends")
 def add_scalar(rng: Rng) -> Case:
-    x = np.concatenate([np.array([2**31 - 1, -2**31, 0, -1], np.int64), rng.integers(-2**31, 2**31, 93)]).astype(np.int32)
-    return Case(kernel="add_scalar", inputs={"x": x}, outputs={"out": Expected(values=ops.add_scalar(x, 1))},
-                params={"count": x.size, "value": 1})
+    return offset_case(np.concatenate([np.array(INTEGER_EDGES, np.int32), integers(rng, 93)]), 1, None)
 
 
-@case("add_scalar: a negative value")
-def subtract(rng: Rng) -> Case:
-    x = np.array([-2**31, 5, 2**31 - 1], np.int32)
-    return Case(kernel="add_scalar", inputs={"x": x}, outputs={"out": Expected(values=ops.add_scalar(x, -7))},
-                params={"count": 3, "value": -7})
+@case("offset_integers: a negative value")
+def add_negative(rng: Rng) -> Case:
+    return offset_case(np.array([-2**31, 5, 2**31 - 1], np.int32), -7, None)
+
+
+@case("offset_integers: every pair of edges subtracted")
+def subtract_edges(rng: Rng) -> Case:
+    a, b = np.meshgrid(np.array(INTEGER_EDGES, np.int32), np.array(INTEGER_EDGES, np.int32))
+    return offset_case(a.reshape(-1), 0, b.reshape(-1))
+
+
+@case("offset_integers: one integer subtracted from many")
+def subtract_one(rng: Rng) -> Case:
+    return offset_case(integers(rng, 131), 0, np.array([-2**31], np.int32))
+
+
+@case("offset_integers: one from one, and a value")
+def subtract_and_add(rng: Rng) -> Case:
+    return offset_case(np.array([2**31 - 1], np.int32), 2**31 - 1, np.array([-2**31], np.int32))
 
 
 def concat_case(a: Array, b: Array) -> Case:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,28 @@ def f32(rng: Rng, *shape: int, scale: float = 1.0) -> npt.NDArray[np.float32]:
     return (rng.standard_normal(shape) * scale).astype(np.float32)
 
 
-def packed(rng: Rng, rows: int, columns: int) -> tuple[Array, Array]:
-    """values u8[rows, columns/2] with every code, scales f16[rows, columns/32] of both signs."""
+def packed(rng: Rng, rows: int, columns: int, *, group: int = 32, scale_dtype: npt.DTypeLike = np.float16,
+           ) -> tuple[Array, Array]:
+    """values u8[rows, columns/2] with every code, scales [rows, columns/group] of both signs."""
     values = rng.integers(0, 256, (rows, columns // 2), dtype=np.uint8)
-    scales = (rng.uniform(0.001, 0.1, (rows, columns // 32)) * rng.choice([-1.0, 1.0], (rows, columns // 32)))
-    return values, scales.astype(np.float16)
+    scales = (rng.uniform(0.001, 0.1, (rows, columns // group)) * rng.choice([-1.0, 1.0], (rows, columns // group)))
+    return values, scales.astype(scale_dtype)
+
+
+F32_SCALES: Final = 1
+HAS_BIAS: Final = 2
+
+
+def scale_params(table: Mapping[str, Array]) -> dict[str, int]:
+    """What the params of a kernel say of the scales of a 4-bit weight; nothing of one that has none."""
+    if "scales" not in table:
+        return {}
+    group = 2 * table["values"].shape[1] // table["scales"].shape[1]
+    return {"group_shift": (group // 32).bit_length(), "flags": F32_SCALES * (table["scales"].dtype == np.float32)}
+
+
+# Groups that are not the usual ones, and f32 scales.
+FORMS: Final = ((32, np.float32), (64, np.float16), (64, np.float32), (128, np.float16), (128, np.float32))
 
 
 def embedding_case(table: Mapping[str, Array], dense: Array, ids: npt.ArrayLike, scale: float, kernel: str) -> Case:
@@ -29,8 +47,8 @@ def embedding_case(table: Mapping[str, Array], dense: Array, ids: npt.ArrayLike,
     return Case(
         kernel=kernel, inputs={"ids": index, **table},
         outputs={"out": Expected(values=ops.embedding(index, dense, scale))},
-        params={"rows": index.size, "width": dense.shape[1], "vocab": dense.shape[0], "scale": scale,
-                "first": 0, "count": dense.shape[0]},
+        params={"rows": index.size, "k" if "scales" in table else "width": dense.shape[1], "vocab": dense.shape[0],
+                "scale": scale, "first": 0, "count": dense.shape[0], **scale_params(table)},
         per_row=("ids", "out"),
     )
 
@@ -98,8 +116,38 @@ def linear_case(x: Array, weight: Mapping[str, Array], dense: Array, kernel: str
     return Case(
         kernel=kernel, inputs={"x": x, **weight},
         outputs={"out": Expected(values=ops.linear(x, dense), magnitude=ops.linear(np.abs(x), np.abs(dense)))},
-        params={"rows": x.shape[0], "k": x.shape[1], "n": dense.shape[0]}, per_row=("x", "out"),
+        params={"rows": x.shape[0], "k": x.shape[1], "n": dense.shape[0], "first": 0, "stride": dense.shape[0],
+                **scale_params(weight)},
+        per_row=("x", "out"),
     )
+
+
+def linear_part(rng: Rng, whole: Case, first: int, stride: int) -> Case:
+    """The same product as columns ``first`` .. of rows of ``stride``; what other parts wrote beside them stays."""
+    made, n = whole.outputs["out"], int(whole.params["n"])
+    before = f32(rng, made.values.shape[0], stride)
+    mine = slice(first, first + n)
+    wanted, size = before.astype(np.float64), np.ones_like(before, np.float64)
+    assert made.magnitude is not None
+    wanted[:, mine], size[:, mine] = made.values, made.magnitude
+    inputs = dict(whole.inputs)
+    if int(whole.params.get("flags", 0)) & HAS_BIAS:
+        inputs["bias"] = np.concatenate([f32(rng, first), inputs["bias"]])
+    return replace(whole, inputs=inputs, outputs={"out": Expected(values=wanted, magnitude=size, before=before)},
+                   params={**whole.params, "first": first, "stride": stride})
+
+
+@case("linear_f32: columns in the middle of wider rows")
+def linear_f32_part(rng: Rng) -> Case:
+    weight = f32(rng, 31, 53)
+    return linear_part(rng, linear_case(f32(rng, 3, 53), {"weight": weight}, weight, "linear_f32"), 17, 61)
+
+
+@case("linear_q4: columns in the middle of wider rows")
+def linear_q4_part(rng: Rng) -> Case:
+    values, scales = packed(rng, 31, 96)
+    whole = linear_case(f32(rng, 3, 96), {"values": values, "scales": scales}, ops.unpack_q4(values, scales), "linear_q4")
+    return linear_part(rng, whole, 17, 61)
 
 
 def add_linear_f32(rows: int, k: int, n: int) -> None:
@@ -150,7 +198,8 @@ def gather_case(y: Array, weight: Mapping[str, Array], dense: Array, ids: Any, k
         kernel=kernel, inputs={"y": y, **weight, "ids": index},
         outputs={"out": Expected(values=ops.gather_linear(y, dense, index),
                                  magnitude=ops.gather_linear(np.abs(y), np.abs(dense), index))},
-        params={"count": index.size, "k": dense.shape[1], "rows": dense.shape[0]},
+        params={"count": index.size, "k": dense.shape[1], "rows": dense.shape[0], "first": 0,
+                "held": dense.shape[0], **scale_params(weight)},
     )
 
 
@@ -162,6 +211,39 @@ def gather_linear_edges(rng: Rng) -> Case:
     weight = f32(rng, 97, 61)
     ids = [*BAD_IDS, *rng.integers(0, 97, 211)]
     return gather_case(f32(rng, 1, 61), {"weight": weight}, weight, ids, "gather_linear_f32")
+
+
+def gather_part(rng: Rng, whole: Case, first: int, held: int) -> Case:
+    """The rows of a part alone; scores of ids of other parts, and where it is not the first also of bad ones, stay."""
+    ids, rows, made = whole.inputs["ids"], int(whole.params["rows"]), whole.outputs["out"]
+    mine = (ids >= first) & (ids < first + held)
+    if first == 0:
+        mine |= (ids < 0) | (ids >= rows)
+    before = f32(rng, *made.values.shape)
+    inputs = {name: array[first:first + held] if name in ("weight", "values", "scales") else array
+              for name, array in whole.inputs.items()}
+    out = Expected(values=np.where(mine, made.values, before), before=before, magnitude=made.magnitude)
+    return replace(whole, inputs=inputs, outputs={"out": out}, params={**whole.params, "first": first, "held": held})
+
+
+@case("gather_linear_f32: rows in the middle")
+def gather_middle_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_edges(rng), 3, 90)
+
+
+@case("gather_linear_f32: the first rows")
+def gather_first_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_edges(rng), 0, 40)
+
+
+@case("gather_linear_q4: the last rows")
+def gather_q4_last_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_q4_edges(rng), 4, 93)
+
+
+@case("gather_linear_q4: the first rows")
+def gather_q4_first_part(rng: Rng) -> Case:
+    return gather_part(rng, gather_linear_q4_edges(rng), 0, 4)
 
 
 @case("gather_linear_f32: the 4096 candidates of the centroid head, width 256")
@@ -185,3 +267,28 @@ def gather_linear_q4_one_hot(rng: Rng) -> Case:
     y[0, 2 * rng.integers(0, 32) + 1] = 1.0
     return gather_case(y, {"values": values, "scales": scales}, ops.unpack_q4(values, scales), np.arange(131),
                        "gather_linear_q4")
+
+
+def add_form(group: int, scale_dtype: npt.DTypeLike) -> None:
+    """The generic kernels of other groups and scales; three groups a row, so that rows of scales begin in half words."""
+    form = f"groups of {group}, {np.dtype(scale_dtype).name} scales"
+
+    def table(rng: Rng) -> tuple[dict[str, Array], Array]:
+        values, scales = packed(rng, 97, 3 * group, group=group, scale_dtype=scale_dtype)
+        return {"values": values, "scales": scales}, ops.unpack_q4(values, scales)
+
+    @case(f"embedding_q4: {form}")
+    def embedding(rng: Rng) -> Case:
+        return embedding_case(*table(rng), [0, 96, 97, -1, 17], 2.0, "embedding_q4")
+
+    @case(f"linear_q4: {form}")
+    def linear(rng: Rng) -> Case:
+        return linear_case(f32(rng, 5, 3 * group), *table(rng), "linear_q4")
+
+    @case(f"gather_linear_q4: {form}")
+    def gather_linear(rng: Rng) -> Case:
+        return gather_case(f32(rng, 1, 3 * group), *table(rng), [*BAD_IDS, *range(97)], "gather_linear_q4")
+
+
+for each in FORMS:
+    add_form(*each)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from cases_linear import f32
+from cases_linear import f32, linear_part
 from cases_linear_routes import Weight, linear_route_case, random_weight
 from kernel_case import Array, Case, Expected, Rng, case
 from kernel_reference import to_digits
@@ -43,6 +43,12 @@ def add_dp4a(kernel: str, k: int, n: int, lanes: int) -> None:
         return dp4a_case(rng, kernel, k, n, lanes)
 
 
+def add_dp4a_part(kernel: str) -> None:
+    @case(f"{kernel}: columns in the middle of wider rows")
+    def build(rng: Rng) -> Case:
+        return linear_part(rng, dp4a_case(rng, kernel, 96, 31, 4, random_weight(rng, 31, 96, bias=True)), 17, 61)
+
+
 def add_dp4a_of_a_format(kernel: str, group: int, wide_scales: bool, bias: bool) -> None:
     form = f"groups of {group}, {'f32' if wide_scales else 'f16'} scales{', bias' if bias else ''}"
 
@@ -54,6 +60,7 @@ def add_dp4a_of_a_format(kernel: str, group: int, wide_scales: bool, bias: bool)
 
 # Fewer units of 32 than lanes, more, and no multiple; columns that fill no block.
 for kernel in ROWS:
+    add_dp4a_part(kernel)
     for shape in ((32, 1, 4), (96, 31, 32), (64, 33, 128), (160, 65, 8), (1056, 67, 64), (2560, 131, 16), (6144, 61, 128)):
         add_dp4a(kernel, *shape)
     for group in (32, 64, 128):

@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from cases_linear import f32
+from cases_linear import F32_SCALES, HAS_BIAS, f32, linear_part
 from kernel_case import Array, Case, Expected, Rng, case
 from kernel_reference import sum_parts
 
 from gemma4web.oracle import ops
-
-F32_SCALES: Final = 1
-HAS_BIAS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +24,7 @@ class Weight:
 
     @property
     def dense(self) -> Array:
-        return ops.unpack_q4(self.values, self.scales, group=self.group)
+        return ops.unpack_q4(self.values, self.scales)
 
     @property
     def flags(self) -> int:
@@ -41,10 +38,12 @@ def random_weight(rng: Rng, n: int, k: int, *, group: int = 32, wide_scales: boo
 
 
 def linear_route_case(kernel: str, x: Array, weight: Weight, **more: int) -> Case:
-    """``more``: params beside shape, group and flags."""
+    """``more``: params beside shape, group and flags. Those of one and three rows write all columns of out."""
     n, k = weight.dense.shape
     bias = np.zeros(4, np.float32) if weight.bias is None else weight.bias
     added = 0.0 if weight.bias is None else weight.bias.astype(np.float64)
+    if kernel.startswith(("linear_q4_m", "linear_q4_dp4a")):
+        more |= {"first": 0, "stride": n}
     return Case(
         kernel=kernel, inputs={"x": x, "values": weight.values, "scales": weight.scales, "bias": bias},
         outputs={"out": Expected(values=ops.linear(x, weight.dense) + added,
@@ -69,6 +68,12 @@ def add_few_rows(kernel: str, k: int, n: int, lanes: int) -> None:
         return few_rows_case(rng, kernel, k, n, lanes)
 
 
+def add_part(kernel: str) -> None:
+    @case(f"{kernel}: columns in the middle of wider rows")
+    def build(rng: Rng) -> Case:
+        return linear_part(rng, few_rows_case(rng, kernel, 96, 31, 4, random_weight(rng, 31, 96, bias=True)), 17, 61)
+
+
 def add_few_rows_of_a_format(kernel: str, group: int, wide_scales: bool, bias: bool) -> None:
     form = f"groups of {group}, {'f32' if wide_scales else 'f16'} scales{', bias' if bias else ''}"
 
@@ -80,6 +85,7 @@ def add_few_rows_of_a_format(kernel: str, group: int, wide_scales: bool, bias: b
 
 # Fewer units of 16 than lanes, more, and no multiple; columns that fill no block; one real shape of every kind of lanes.
 for kernel in FEW_ROWS:
+    add_part(kernel)
     for shape in ((32, 1, 4), (96, 31, 32), (64, 33, 128), (160, 65, 8), (1056, 67, 64), (1536, 256, 32), (6144, 61, 128)):
         add_few_rows(kernel, *shape)
     for group in (32, 64, 128):

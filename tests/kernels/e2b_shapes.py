@@ -75,17 +75,16 @@ def linear(kernel: str, rows: int, k: int, n: int) -> Callable[[Rng, int], Sampl
         columns = np.sort(np.concatenate([[0, n - 1], 1 + rng.choice(n - 2, SAMPLE - 2, replace=False)]))
         dense = ops.unpack_q4(packed[columns], scales[columns])
         magnitude = ops.linear(np.abs(x), np.abs(dense)) * (F16_SCALE if kernel in F16_KERNELS else 1.0)
-        params: dict[str, int] = {"k": k, "n": n}
+        params: dict[str, int] = {"k": k, "n": n, "group_shift": 1, "flags": 0}
         inputs: dict[str, Array] = {"x": x, "values": packed, "scales": scales}
         if kernel == "linear_q4":
-            params["rows"] = rows
+            params |= {"rows": rows, "first": 0, "stride": n}
         else:
             inputs["bias"] = np.zeros(4, np.float32)
-            params |= {"group_shift": 1, "flags": 0}
             if kernel in FEW_ROWS:
                 lanes = 16 if n >= 65536 else 32 if n >= 4096 or k < 1024 else 128
                 subgroup = kernel.endswith("subgroup")
-                params |= {"lanes": 4 if subgroup else lanes, "subgroup": 4 if subgroup else 1}
+                params |= {"lanes": 4 if subgroup else lanes, "subgroup": 4 if subgroup else 1, "first": 0, "stride": n}
             else:
                 params |= {"rows": rows, "splits": 1}
         return Sampled(
@@ -177,7 +176,7 @@ def embedding(width: int, first: int, count: int) -> Make:
         wanted[mine] = ops.unpack_q4(packed[ids[mine] - first], scales[ids[mine] - first]) * np.float64(factor)
         return Case(kernel="embedding_q4", inputs={"ids": ids, "values": packed, "scales": scales},
                     outputs={"out": Expected(values=wanted, before=before)},
-                    params={"rows": ids.size, "width": width, "vocab": VOCAB, "scale": factor, "first": first,
+                    params={"rows": ids.size, "k": width, "group_shift": 1, "flags": 0, "vocab": VOCAB, "scale": factor, "first": first,
                             "count": count})
 
     return build
@@ -189,7 +188,7 @@ def candidates(rng: Rng) -> Case:
     ids = rng.choice(VOCAB, 4096, replace=False)
     made = gather_case(f32(rng, 1, 256), {"values": packed, "scales": scales}, ops.unpack_q4(packed[ids], scales[ids]),
                        np.arange(4096), "gather_linear_q4")
-    return replace(made, inputs={**made.inputs, "ids": ids.astype(np.int32)}, params={**made.params, "rows": VOCAB})
+    return replace(made, inputs={**made.inputs, "ids": ids.astype(np.int32)}, params={**made.params, "rows": VOCAB, "held": VOCAB})
 
 
 def ordering(rng: Rng) -> Case:

@@ -20,6 +20,12 @@ def copy_words(source: Array, *, offset: int, count: int) -> Array:
     return source[offset:offset + count].copy()
 
 
+def offset_integers(x: Array, value: int, y: Array | None) -> npt.NDArray[np.int32]:
+    """i32 x + value - y, wrapping; y i32 of x's shape, of one element, or None."""
+    offset = ops.add_scalar(x, value)
+    return offset if y is None else ops.subtract(offset, y)
+
+
 def sum_parts(parts: Array, bias: Array) -> npt.NDArray[np.float64]:
     """parts [P, M, N], bias [N] -> [M, N]."""
     return np.asarray(parts.astype(np.float64).sum(axis=0) + bias.astype(np.float64))

@@ -290,20 +290,31 @@ def test_parts_of_a_table_together_equal_the_whole(gpu_page: GpuPage, name: str)
     fail_on(problems)
 
 
-EDGES = (-2**31, -2**31 + 1, -65537, -1, 0, 1, 2, 65535, 2**31 - 2, 2**31 - 1)
+@pytest.mark.browser
+@pytest.mark.parametrize("groups", [65534, 65535, 65536, 131071])
+def test_real_group_counts_of_subtraction(gpu_page: GpuPage, groups: int) -> None:
+    """O4, O5: exact in every part of the grid, the wraps among it."""
+    rng = np.random.default_rng([SEED, groups])
+    a, b = cases_index.integers(rng, 64 * groups - 5), cases_index.integers(rng, 64 * groups - 5)
+    made = cases_index.offset_case(a, 0, b)
+    exact = a.astype(np.int64) - b
+    assert np.any(exact != made.outputs["out"].values)
+    fail_on(run_case(gpu_page, made))
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("value", EDGES)
+@pytest.mark.parametrize("value", cases_index.INTEGER_EDGES)
 def test_subtraction_is_addition_of_the_wrapped_negative(gpu_page: GpuPage, value: int) -> None:
     """O5: x - value, wrapped at 32 bits, for every int32 value, the one without a negative included."""
     rng = np.random.default_rng([SEED, value % 2**32])
-    x = np.concatenate([np.array(EDGES, np.int32), rng.integers(-2**31, 2**31, 97).astype(np.int32)])
+    x = np.concatenate([np.array(cases_index.INTEGER_EDGES, np.int32), rng.integers(-2**31, 2**31, 97).astype(np.int32)])
     negative = (-value + 2**31) % 2**32 - 2**31
     wanted = np.array([(item - value + 2**31) % 2**32 - 2**31 for item in x.tolist()], np.int32)
     assert ops.add_scalar(x, negative).tolist() == wanted.tolist()
-    fail_on(run_case(gpu_page, Case(kernel="add_scalar", inputs={"x": x}, outputs={"out": Expected(values=wanted)},
-                                    params={"count": x.size, "value": negative})))
+    assert ops.subtract(x, [value]).tolist() == wanted.tolist()
+    for made in (cases_index.offset_case(x, negative, None), cases_index.offset_case(x, 0, np.array([value], np.int32))):
+        assert made.outputs["out"].values.tolist() == wanted.tolist()
+        fail_on(run_case(gpu_page, made))
 
 
 @pytest.mark.browser

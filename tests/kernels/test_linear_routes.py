@@ -69,7 +69,7 @@ def test_tiles_equal_the_generic_kernel(gpu_page: GpuPage, kernel: str) -> None:
     for rows in (1, 32, 33, 64, 65):
         x = f32(rng, rows, 96)
         tiles = linear_route_case(kernel, x, weight, rows=rows, splits=1)
-        plain = replace(tiles, kernel="linear_q4", params={"rows": rows, "k": 96, "n": 65},
+        plain = replace(tiles, kernel="linear_q4", params={"rows": rows, "k": 96, "n": 65, "group_shift": 1, "flags": 0, "first": 0, "stride": 65},
                         inputs={name: tiles.inputs[name] for name in ("x", "values", "scales")})
         size = tiles.outputs["out"].magnitude
         assert size is not None

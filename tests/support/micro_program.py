@@ -39,7 +39,7 @@ def _weights(graph: ir.Graph, shards: dict[ir.Role, int]) -> tuple[list[ir.Weigh
     placed: list[ir.Weight] = []
     for index, tensor in graph.weights():
         role = ir.Role.ASSISTANT if tensor.name.startswith("assistant.") else ir.Role.TARGET
-        sizes = [tensor.elements // 2, tensor.elements // 16] if tensor.dtype is ir.Dtype.Q4 else [tensor.elements * 4]
+        sizes = [tensor.elements // 2, tensor.dims[0] * tensor.scale_row_bytes] if tensor.dtype is ir.Dtype.Q4 else [tensor.elements * 4]
         spans = [ir.Span(shard=shards[role], begin=s.begin, bytes=s.bytes) for s in (_span(ends[role], n) for n in sizes)]
         placed.append(ir.Weight(tensor=index, values=spans[0], scales=spans[1] if len(spans) > 1 else None))
     return placed, {role: end[0] for role, end in ends.items()}
@@ -47,11 +47,12 @@ def _weights(graph: ir.Graph, shards: dict[ir.Role, int]) -> tuple[list[ir.Weigh
 
 def micro_program(
     method: str, *, dtype: ir.Dtype = ir.Dtype.F32, query_positions: ir.QueryPositions = ir.QueryPositions.CONSTANT,
-    all_logits: bool = False, prefill_rows: int = 4, unified: bool = False,
+    all_logits: bool = False, prefill_rows: int = 4, unified: bool = False, group: int = 32,
+    scale_dtype: ir.ScaleDtype = ir.ScaleDtype.F16,
 ) -> ir.Program:
     """Either method with prefill rows 4 and context 32; stop ids 1 and 3. ``unified``: in the form of the 12B model."""
     options = GraphOptions(linear_dtype=dtype, prefill_rows=prefill_rows, context=32, all_logits=all_logits,
-                           query_positions=query_positions)
+                           query_positions=query_positions, group=group, scale_dtype=scale_dtype)
     target, assistant = (_UNIFIED_TARGET, _UNIFIED_ASSISTANT) if unified else (_TARGET, _ASSISTANT)
     graph = text_decoder(target, options) if method == ir.TEXT_DECODER else k2_round(target, assistant, options)
     roles = [ir.Role.TARGET] if method == ir.TEXT_DECODER else list(ir.Role)

@@ -112,6 +112,17 @@ def bundle_with(bundle: Path, model: Path, target: Path) -> Path:
     return target
 
 
+def change_file(bundle: Path, name: str, before: str) -> None:
+    """Puts text before a file of a bundle that is the test's own, and lists the file as it is then."""
+    path = bundle / name
+    text = before.encode() + path.read_bytes()
+    path.unlink()
+    path.write_bytes(text)
+    manifest = json.loads((bundle / "manifest.json").read_bytes())
+    manifest["files"][name] = {"bytes": len(text), "sha256": sha256_file(path)}
+    (bundle / "manifest.json").write_text(dump_json(manifest))
+
+
 @contextmanager
 def opened(chrome: Chrome, bundle: Path, variant: str, *, route_mask: int = 0) -> Iterator[ModelPage]:
     """Loads a variant of a bundle in a page of its own and gives it back at the end."""

@@ -82,7 +82,7 @@ def test_a_contender_without_its_kernel_or_feature_is_left_out_with_the_reason()
 
 def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
     kernels = kernels_of(KERNELS)
-    params = {"rows": 3, "k": 64, "n": 5}
+    params = {"rows": 3, "k": 64, "n": 5, "group_shift": 1, "flags": 0}
     between = Contender(name="between", plan=lambda row, facts: [
         Dispatch(kernel="linear_q4", params=params, bindings={"out": Scratch(name="partial", size_bytes=60)})])
     wrong = Contender(name="wrong", plan=lambda row, facts: [Dispatch(kernel="linear_q4", params=params, bindings={"x": "y"})])
@@ -95,8 +95,9 @@ def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
 
 def test_params_are_packed_in_the_kernels_order() -> None:
     kernel = kernels_of(KERNELS)["linear_q4"]
-    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1}) == np.array([1, 2, 3, 0], "<u4").tobytes()
-    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n"):
+    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1, "flags": 5, "group_shift": 4}) == np.array(
+        [1, 2, 3, 4, 5, 0, 0, 0], "<u4").tobytes()
+    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n, group_shift, flags"):
         pack_params(kernel, {"rows": 1})
 
 

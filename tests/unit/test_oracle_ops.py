@@ -150,6 +150,14 @@ def test_add_scalar_wraps(value: int, add: int, wanted: int) -> None:
     assert ops.add_scalar(np.array([value], np.int32), add).tolist() == [wanted]
 
 
+@pytest.mark.parametrize(("a", "b", "wanted"), [
+    ([5, 7], [2, 9], [3, -2]), ([-(2**31), 2**31 - 1], [1, -1], [2**31 - 1, -(2**31)]), ([0, -1], [-(2**31)], [-(2**31), 2**31 - 1]),
+    ([[1, 2], [3, 4]], [1], [[0, 1], [2, 3]])])
+def test_subtract_wraps(a: list[int], b: list[int], wanted: list[int]) -> None:
+    """O5: tensors of one shape, or one integer from all."""
+    assert ops.subtract(a, b).tolist() == wanted
+
+
 def test_pass_rows() -> None:
     ids, positions = [[7, 8, 9, 0]], [[4, 5, 6, 0]]
     assert [x.tolist() for x in ops.pass_rows(ids, positions, 0, 1, 2, rows=2)] == [[7, 8], [4, 5]]

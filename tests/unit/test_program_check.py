@@ -10,7 +10,7 @@ import pytest
 from micro_program import micro_program
 
 from gemma4web.errors import ProgramError
-from gemma4web.program import ir
+from gemma4web.program import ir, shapes
 from gemma4web.program.check import check
 from gemma4web.program.ir import Graph, Op, Program, Tensor
 
@@ -195,6 +195,9 @@ CASES: list[tuple[str, str, Callable[[Program], Program], str]] = [
     ("shape", PLAIN, _edit(ir.Softcap, 0, kind__cap=0.0), "finite attributes"),
     ("shape", ROUND, _edit(ir.TopK, 0, kind__k=9), r"\[1, n >= 9\]"),
     ("shape", PLAIN, _edit(ir.Attention, 0, kind__head_dim=0), "heads of 0"),
+    ("scales", PLAIN, _tensor("layer.0.q", group=48), "layer.0.q has groups of 48, wanted one of"),
+    ("scales", PLAIN, _tensor("layer.0.q", group=64), "layer.0.q is f32 and says how its scales are stored"),
+    ("scales", PLAIN, _tensor("ids", scale_dtype=ir.ScaleDtype.F32), "ids is i32 and says how its scales are stored"),
     # header
     ("header", PLAIN, lambda p: _graph(p, vocab=0), "vocab is 0, wanted at least 1"),
     ("header", PLAIN, _header(stop_ids=(64,)), "stop ids .* reach beyond the vocabulary of 64"),
@@ -236,6 +239,36 @@ def test_q4_weights_need_scales_and_whole_groups() -> None:
     weights[packed] = replace(weights[packed], scales=None)
     with pytest.raises(ProgramError, match="is q4: wanted scales"):
         check(replace(program, weights=tuple(weights)))
+    name = program.graph.tensors[weights[packed].tensor].name
+    with pytest.raises(ProgramError, match=f"{name} .*columns in groups of 64"):
+        check(_tensor(name, group=64)(program))
+    with pytest.raises(ProgramError, match=f"scales of {name}|has values of .* and scales of"):
+        check(_tensor(name, scale_dtype=ir.ScaleDtype.F32)(program))
+
+
+FIXED, PASS = ir.Rows.FIXED, ir.Rows.PASS
+
+
+@pytest.mark.parametrize(("a", "b", "out", "right"), [
+    (((5,), FIXED), ((5,), FIXED), ((5,), FIXED), True), (((2, 7), FIXED), ((1,), FIXED), ((2, 7), FIXED), True),
+    (((4,), PASS), ((1,), FIXED), ((4,), PASS), True), (((4,), PASS), ((4,), PASS), ((4,), PASS), True),
+    (((5,), FIXED), ((4,), FIXED), ((5,), FIXED), False), (((1,), FIXED), ((5,), FIXED), ((5,), FIXED), False),
+    (((4,), PASS), ((4,), FIXED), ((4,), PASS), False), (((5,), FIXED), ((5,), FIXED), ((1, 5), FIXED), False)])
+def test_what_may_be_subtracted(a: tuple[Any, Any], b: tuple[Any, Any], out: tuple[Any, Any], right: bool) -> None:
+    """O5: integers of one shape and one kind of rows, or one integer from all."""
+    tensors = tuple(Tensor(name=name, dtype=ir.Dtype.I32, storage=ir.Storage.ACTIVATION, rows=rows, dims=dims)
+                    for name, (dims, rows) in (("a", a), ("b", b), ("out", out)))
+    op = Op(kind=ir.Subtract(), role=ir.Role.TARGET, phase=ir.Phase.ALWAYS, inputs=(0, 1), outputs=(2,))
+    graph = replace(micro_program(PLAIN).graph, tensors=tensors, ops=(op,))
+    if right:
+        shapes.check_op(graph, 0)
+        for wrong in range(3):
+            spoiled = (*tensors[:wrong], replace(tensors[wrong], dtype=ir.Dtype.F32), *tensors[wrong + 1:])
+            with pytest.raises(ProgramError, match="Subtract.*wanted i32"):
+                shapes.check_op(replace(graph, tensors=spoiled), 0)
+    else:
+        with pytest.raises(ProgramError, match="equal shapes, or one integer to subtract"):
+            shapes.check_op(graph, 0)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])

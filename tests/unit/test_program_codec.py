@@ -31,6 +31,20 @@ def test_round_trip(method: str, dtype: ir.Dtype) -> None:
         assert dataclasses.astuple(after.kind) == pytest.approx(dataclasses.astuple(before.kind), rel=1e-7)
 
 
+@pytest.mark.parametrize("group", ir.Q4_GROUPS)
+@pytest.mark.parametrize("scale_dtype", list(ir.ScaleDtype))
+def test_groups_and_scales_are_kept(group: int, scale_dtype: ir.ScaleDtype) -> None:
+    """The usual ones take no bytes: programs from before there were others are read as what they are."""
+    program = micro_program(ir.K2_ROUND, dtype=ir.Dtype.Q4, group=group, scale_dtype=scale_dtype)
+    data = codec.to_bytes(program)
+    again = codec.from_bytes(data).graph.tensors
+    assert again == program.graph.tensors
+    assert {tensor.group for tensor in again} == ({32} if group == 32 else {32, 64})  # no matrix has 128 columns
+    assert {tensor.scale_dtype for tensor in again if tensor.dtype is ir.Dtype.Q4} == {scale_dtype}
+    usual = len(codec.to_bytes(micro_program(ir.K2_ROUND, dtype=ir.Dtype.Q4)))
+    assert (len(data) == usual) == ((group, scale_dtype) == (32, ir.ScaleDtype.F16))
+
+
 @pytest.mark.parametrize("query", list(ir.QueryPositions))
 def test_header_fields(query: ir.QueryPositions) -> None:
     """X7: the query positions are recorded; so is everything else that the runtime needs before any weight."""

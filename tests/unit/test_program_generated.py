@@ -42,7 +42,7 @@ def test_union_numbers() -> None:
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [
-    (ir.Dtype, "Dtype"), (ir.Storage, "Storage"), (ir.Rows, "Rows"), (ir.Role, "Role"), (ir.Phase, "Phase"),
+    (ir.Dtype, "Dtype"), (ir.ScaleDtype, "ScaleDtype"), (ir.Storage, "Storage"), (ir.Rows, "Rows"), (ir.Role, "Role"), (ir.Phase, "Phase"),
     (ir.QueryPositions, "QueryPositions"), (ir.Visibility, "Visibility")])
 def test_enums(ours: type, theirs: str) -> None:
     generated = {name.upper(): value for name, value in vars(getattr(program_generated, theirs)).items() if name[0] != "_"}

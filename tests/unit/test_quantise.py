@@ -1,4 +1,4 @@
-"""The 4-bit form: group 32, scale of the extreme value over -8 or the trained step, even columns in the low nibble."""
+"""The 4-bit form: groups of 32 or more, scale of the extreme value over -8 or the trained step, even columns in the low nibble."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from gemma4web.errors import CheckpointError
 from gemma4web.export.quantise import multiply_out, quantise, read_q4_0, repack_q4_0
 from gemma4web.oracle.ops import unpack_q4
+from gemma4web.program.ir import Q4_GROUPS, ScaleDtype
 
 
 def _reference(row: list[float]) -> tuple[list[int], float]:
@@ -55,6 +56,34 @@ def test_unpacked_values_stay_within_half_a_step(weight: np.ndarray) -> None:
     cut = weight / np.repeat(scales.astype(np.float64), 32, axis=1) > 7.5
     assert (error[~cut] <= step[~cut] * 0.5 + 1e-12).all()
     assert (error[cut] <= step[cut] * 1.01).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(np.float32, (2, 256), elements=st.floats(-100, 100, width=32)), st.sampled_from(Q4_GROUPS),
+       st.sampled_from(ScaleDtype))
+def test_every_form_is_that_of_its_groups(weight: np.ndarray, group: int, scale_dtype: ScaleDtype) -> None:
+    """Each group alone gives the same codes and scale; f32 scales are not rounded to f16."""
+    values, scales = quantise(weight, name="w", group=group, scale_dtype=scale_dtype)
+    assert scales.shape == (2, 256 // group) and scales.dtype == (np.float16 if scale_dtype is ScaleDtype.F16 else np.float32)
+    for row in range(2):
+        for number in range(256 // group):
+            part = weight[row : row + 1, number * group : (number + 1) * group]
+            alone, scale = quantise(part, name="w", group=group, scale_dtype=scale_dtype)
+            assert np.array_equal(values[row, number * group // 2 : (number + 1) * group // 2], alone[0])
+            assert scales[row, number] == scale[0, 0]
+            extreme = part[0, np.abs(part[0]).argmax()]
+            if scale_dtype is ScaleDtype.F32 and extreme:
+                assert scale[0, 0] in {extreme / np.float32(-count) for count in range(1, 9)}
+    step = np.abs(np.repeat(scales.astype(np.float64), group, axis=1))
+    error = np.abs(unpack_q4(values, scales) - weight)
+    kept = (weight / np.repeat(scales.astype(np.float64), group, axis=1) <= 7.5) & (step >= 2**-14)
+    assert (error[kept] <= step[kept] * 0.51).all()
+
+
+def test_a_value_beyond_f16_scales_has_an_f32_scale() -> None:
+    weight = np.full((1, 32), 1e6, np.float32)
+    values, scales = quantise(weight, name="w", scale_dtype=ScaleDtype.F32)
+    assert np.array_equal(unpack_q4(values, scales), weight)
 
 
 def _trained(random: np.random.Generator, rows: int, columns: int, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

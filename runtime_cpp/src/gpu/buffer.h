@@ -33,7 +33,7 @@ class Buffer {
 
   const std::string& label() const { return label_; }
   uint64_t bytes() const { return bytes_; }                  // as asked for
-  uint64_t allocated_bytes() const { return allocated_; }    // bytes rounded up to a multiple of 4, at least 16
+  uint64_t allocated_bytes() const { return allocated_; }    // bytes rounded up to a multiple of 16
   BufferUsage usage() const { return usage_; }
   explicit operator bool() const { return static_cast<bool>(handle_); }
 

@@ -1,4 +1,4 @@
-// i32[N] + constant, wrapping; moves the query position of progressive drafts. Only in MTP builds.
+// i32 + constant, wrapping, of any number of rows; moves the query position of progressive drafts. Only in MTP builds.
 #pragma once
 
 #include "ops/site.h"

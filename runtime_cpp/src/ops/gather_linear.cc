@@ -1,6 +1,8 @@
 #include "ops/gather_linear.h"
 
 #include "ops/check.h"
+#include "ops/q4_scales.h"
+#include "ops/row_parts.h"
 
 namespace gemma4::ops {
 
@@ -23,20 +25,45 @@ Status CheckGatherLinear(const Site& site) {
       .Take();
 }
 
-void RecordGatherLinear(const Site& site, const PassRows&, std::vector<DispatchSpec>& out) {
+namespace {
+
+void RecordPart(const Site& site, const RowPart& part, std::vector<DispatchSpec>& out) {
   const Tensor& weight = site.in(kWeight);
   const uint32_t count = site.in(kIds).dims.back();
   const uint32_t k = weight.dims[1];
+  const BindingRef values = ValuesOf(part, site.In(kWeight));
   if (weight.dtype == schema::Dtype_Q4) {
-    const kernels::GatherLinearQ4Params params{.count = count, .k = k, .rows = weight.dims[0]};
-    out.push_back(MakeDispatch(kernels::kGatherLinearQ4,
-                               {site.In(kY), site.In(kWeight), site.InScales(kWeight), site.In(kIds), site.Out(0)},
-                               params, ElementGroups(kernels::kGatherLinearQ4, count)));
+    kernels::GatherLinearQ4Params params{
+        .count = count, .k = k, .rows = weight.dims[0], .first = part.first, .held = part.count};
+    TellScales(weight, &params);
+    const BindingRef scales = ScalesOf(part, site.InScales(kWeight));
+    out.push_back(MakeDispatch(kernels::kGatherLinearQ4, {site.In(kY), values, scales, site.In(kIds), site.Out(0)}, params,
+                               ElementGroups(kernels::kGatherLinearQ4, count)));
     return;
   }
-  const kernels::GatherLinearF32Params params{.count = count, .k = k, .rows = weight.dims[0]};
-  out.push_back(MakeDispatch(kernels::kGatherLinearF32, {site.In(kY), site.In(kWeight), site.In(kIds), site.Out(0)},
-                             params, ElementGroups(kernels::kGatherLinearF32, count)));
+  const kernels::GatherLinearF32Params params{
+      .count = count, .k = k, .rows = weight.dims[0], .first = part.first, .held = part.count};
+  out.push_back(MakeDispatch(kernels::kGatherLinearF32, {site.In(kY), values, site.In(kIds), site.Out(0)}, params,
+                             ElementGroups(kernels::kGatherLinearF32, count)));
 }
+
+bool AcceptsParts(const Site& site, const PassRows&, const gpu::Limits& limits) {
+  return ExceedsBinding(site.in(kWeight), limits) && CanBind(site.in(kWeight), limits);
+}
+
+void RecordParts(const Site& site, const PassRows&, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  for (const RowPart& part : RowPartsOf(site.in(kWeight), limits)) RecordPart(site, part, out);
+}
+
+constexpr const kernels::Kernel* kPartsKernels[] = {&kernels::kGatherLinearF32, &kernels::kGatherLinearQ4};
+
+}  // namespace
+
+void RecordGatherLinear(const Site& site, const PassRows&, std::vector<DispatchSpec>& out) {
+  RecordPart(site, AllRows(site.in(kWeight)), out);
+}
+
+const Route kGatherLinearRoutes[1] = {
+    {"gather_linear_parts", kRouteGatherLinearParts, kPartsKernels, &AcceptsParts, &RecordParts}};
 
 }  // namespace gemma4::ops

@@ -27,6 +27,9 @@ struct Tensor {
   schema::Rows rows = schema::Rows_Fixed;
   bool retain = false;
   std::vector<uint32_t> dims;
+  // Of a 4-bit weight: columns that share a scale, a power of two, and what a scale is.
+  uint32_t group = 32;
+  schema::ScaleDtype scale_dtype = schema::ScaleDtype_F16;
 
   // The base tensor's index when this is a donor view, else -1.
   int32_t view_of = -1;

@@ -2,11 +2,14 @@
 // order whatever the number of rows, so that verify and plain decode agree bit for bit.
 #pragma once
 
+#include "ops/row_parts.h"
 #include "ops/site.h"
 
 namespace gemma4::ops {
 
 Status CheckLinear(const Site& site);
 void RecordLinear(const Site& site, const PassRows& pass, std::vector<DispatchSpec>& out);
+// The columns of out that a part of the weight makes.
+void RecordLinearPart(const Site& site, const PassRows& pass, const RowPart& part, std::vector<DispatchSpec>& out);
 
 }  // namespace gemma4::ops

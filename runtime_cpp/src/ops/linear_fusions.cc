@@ -6,7 +6,12 @@ namespace gemma4::ops {
 namespace {
 
 template <uint32_t kRows>
-bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
+bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  for (size_t i = 0; i < site.chain_ops(); ++i) {
+    const Site each = site.OpOfChain(i);
+    if (each.op().kind != schema::OpKind_Linear) continue;
+    if (!SameScales(site.in(1), each.in(1)) || ExceedsBinding(each.in(1), limits)) return false;
+  }
   return ShapeOf(site, pass).rows == kRows;
 }
 
@@ -15,14 +20,14 @@ constexpr uint32_t kHasOther = 4;  // a flag of linear_q4_gated_m1
 template <typename Params, const kernels::Kernel& kKernel>
 void RecordGated(const Site& gate, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
   const Site last = gate.OpOfChain(gate.chain_ops() - 1);
-  auto params = FewRowsParams<Params>(kKernel, ShapeOf(gate, pass), limits);
+  auto params = FewRowsParams<Params>(kKernel, gate.in(1), ShapeOf(gate, pass), limits);
   std::vector<BindingRef> bindings = {gate.In(0), gate.In(1), gate.InScales(1)};
   if (gate.chain_ops() == 3) {
     const Site up = gate.OpOfChain(1);
     bindings.insert(bindings.end(), {up.In(1), up.InScales(1), BindingRef{}});
   } else {
     bindings.insert(bindings.end(), {BindingRef{}, BindingRef{}, last.In(1)});
-    params.flags = kHasOther;
+    params.flags |= kHasOther;
     params.stride = static_cast<uint32_t>(MatrixWidth(last.in(1)));
     params.offset = last.attributes<schema::GeluMul>().offset();
   }
@@ -35,7 +40,7 @@ template <typename Params, const kernels::Kernel& kKernel>
 void RecordSeveral(const Site& first, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
   Params params;
   params.k = ShapeOf(first, pass).k;
-  params.group_shift = kGroupShift;
+  TellScales(first.in(1), &params);
   params.subgroup = (kKernel.features & kernels::kNeedsSubgroups) != 0 ? limits.subgroup_lanes : 1;
   std::vector<BindingRef> bindings = {first.In(0)}, outputs;
   uint64_t groups = 0;

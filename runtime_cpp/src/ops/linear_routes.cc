@@ -4,29 +4,41 @@
 #include <span>
 #include <utility>
 
+#include "ops/linear.h"
+
 namespace gemma4::ops {
 namespace {
 
 using Shape = LinearShape;
 
-constexpr uint32_t kGroup = 32;       // of the program's 4-bit weights
 constexpr uint32_t kColumns = 4;      // a block of linear_q4_m1 and m3
 
-std::vector<BindingRef> Bindings(const Site& site, BindingRef out) {
-  return {site.In(0), site.In(1), site.InScales(1), BindingRef{}, out};
+std::vector<BindingRef> Bindings(const Site& site, const RowPart& part, BindingRef out) {
+  return {site.In(0), ValuesOf(part, site.In(1)), ScalesOf(part, site.InScales(1)), BindingRef{}, out};
 }
 
 template <uint32_t kRows>
-bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits&) {
-  return ShapeOf(site, pass).rows == kRows;
+bool AcceptsRows(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  return ShapeOf(site, pass).rows == kRows && CanBind(site.in(1), limits);
+}
+
+// The part's columns of out. How many threads share one is the whole weight's, so that parts have its bits.
+template <typename Params>
+void SetColumns(const Tensor& weight, const RowPart& part, Params* params) {
+  params->n = part.count;
+  params->first = part.first;
+  params->stride = weight.dims[0];
 }
 
 template <typename Params>
 void RecordFew(const kernels::Kernel& kernel, const Site& site, const PassRows& pass, const gpu::Limits& limits,
                std::vector<DispatchSpec>& out) {
-  const auto params = FewRowsParams<Params>(kernel, ShapeOf(site, pass), limits);
-  out.push_back(
-      MakeDispatch(kernel, Bindings(site, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
+  auto params = FewRowsParams<Params>(kernel, site.in(1), ShapeOf(site, pass), limits);
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) {
+    SetColumns(site.in(1), part, &params);
+    out.push_back(
+        MakeDispatch(kernel, Bindings(site, part, site.Out(0)), params, FewRowsGroups(kernel, params.n, params.lanes)));
+  }
 }
 
 void RecordM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
@@ -49,9 +61,9 @@ constexpr uint32_t kDp4aLanes = 8;
 constexpr uint32_t kDp4aUnit = 32;  // columns of x that share a power of two
 
 template <uint32_t kRows>
-bool AcceptsDp4a(const Site& site, const PassRows& pass, const gpu::Limits&) {
+bool AcceptsDp4a(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows == kRows && shape.n >= kDp4aColumns && shape.k % kDp4aUnit == 0;
+  return AcceptsRows<kRows>(site, pass, limits) && shape.n >= kDp4aColumns && shape.k % kDp4aUnit == 0;
 }
 
 template <typename Params>
@@ -66,11 +78,15 @@ void RecordDp4a(const kernels::Kernel& kernel, const Site& site, const PassRows&
   out.push_back(MakeDispatch(kernels::kToDigits, {site.In(0), digits, powers}, made,
                              ElementGroups(kernels::kToDigits, uint64_t{4} * shape.rows * units)));
   out.back().scratch = scratch;
-  auto params = FewRowsParams<Params>(kernel, shape, limits);
+  auto params = FewRowsParams<Params>(kernel, site.in(1), shape, limits);
   params.lanes = kDp4aLanes;
-  out.push_back(MakeDispatch(kernel, {digits, powers, site.In(1), site.InScales(1), BindingRef{}, site.Out(0)}, params,
-                             FewRowsGroups(kernel, shape.n, params.lanes)));
-  out.back().scratch = scratch;
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) {
+    SetColumns(site.in(1), part, &params);
+    const BindingRef values = ValuesOf(part, site.In(1)), scales = ScalesOf(part, site.InScales(1));
+    out.push_back(MakeDispatch(kernel, {digits, powers, values, scales, BindingRef{}, site.Out(0)}, params,
+                               FewRowsGroups(kernel, params.n, params.lanes)));
+    out.back().scratch = scratch;
+  }
 }
 
 void RecordDp4aM1(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
@@ -121,8 +137,9 @@ uint64_t PartsBytes(const Shape& shape, const Tile& tile) {
   return uint64_t{4} * std::min(tile.enough_groups * tile.rows * tile.columns, kMostSplits * shape.max_rows * shape.n);
 }
 
-bool FitsTiles(const Shape& shape, const Tile& tile, const gpu::Limits& limits) {
-  return PartsBytes(shape, tile) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
+bool FitsTiles(const Site& site, const Shape& shape, const Tile& tile, const gpu::Limits& limits) {
+  return !ExceedsBinding(site.in(1), limits) &&
+         PartsBytes(shape, tile) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
 }
 
 // The tiles of `x`, which the route's earlier dispatches may have made, and what adds their parts.
@@ -134,7 +151,7 @@ void RecordTiles(const kernels::Kernel& kernel, const Tile& tile, const Site& si
   Params params;
   params.k = shape.k;
   params.n = shape.n;
-  params.group_shift = kGroupShift;
+  TellScales(site.in(1), &params);
   params.rows = shape.rows;
   params.splits = SplitsOf(shape, tile);
   const BindingRef parts{BindingRef::Kind::kScratch, 0};
@@ -153,16 +170,23 @@ void RecordTiles(const kernels::Kernel& kernel, const Tile& tile, const Site& si
 
 bool AcceptsTiled(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > 1 && FitsTiles(shape, kTiled, limits);
+  return shape.rows > 1 && FitsTiles(site, shape, kTiled, limits);
 }
 bool AcceptsSteel(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > kTiled.rows && FitsTiles(shape, kSteel, limits);
+  return shape.rows > kTiled.rows && FitsTiles(site, shape, kSteel, limits);
+}
+// Where weights become f16, a scale beyond its range would be infinite or vanish.
+bool ScalesFitF16(const Site& site) { return !HasF32Scales(site.in(1)); }
+
+bool AcceptsSteelHalf(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
+  return ScalesFitF16(site) && AcceptsSteel(site, pass, limits);
 }
 bool AcceptsBk64(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
   const bool live = shape.rows == 128 || shape.rows == 508 || shape.rows == 512;
-  return live && IsBk64Shape(shape.k, shape.n, kGroup) && FitsTiles(shape, kSteel, limits);
+  return live && ScalesFitF16(site) && IsBk64Shape(shape.k, shape.n, site.in(1).group) &&
+         FitsTiles(site, shape, kSteel, limits);
 }
 
 void RecordTiled(const Site& site, const PassRows& pass, const gpu::Limits&, std::vector<DispatchSpec>& out) {
@@ -187,7 +211,7 @@ uint64_t HalvesBytes(const Shape& shape, uint32_t parts) { return 2 * parts * sh
 template <const Tile& kTile, uint32_t kParts>
 bool AcceptsMatrix(const Site& site, const PassRows& pass, const gpu::Limits& limits) {
   const Shape shape = ShapeOf(site, pass);
-  return shape.rows > kTiled.rows && shape.k % kTile.block_k == 0 && FitsTiles(shape, kTile, limits) &&
+  return shape.rows > kTiled.rows && shape.k % kTile.block_k == 0 && ScalesFitF16(site) && FitsTiles(site, shape, kTile, limits) &&
          HalvesBytes(shape, kParts) <= std::min(limits.max_storage_binding_bytes, limits.max_buffer_bytes);
 }
 
@@ -215,6 +239,13 @@ void RecordMatrixF16(const Site& site, const PassRows& pass, const gpu::Limits&,
       kernels::kToHalvesF16, kernels::kLinearQ4MatrixF16, kMatrixF16, 1, site, pass, out);
 }
 
+bool AcceptsParts(const Site& site, const PassRows&, const gpu::Limits& limits) {
+  return ExceedsBinding(site.in(1), limits) && CanBind(site.in(1), limits);
+}
+void RecordParts(const Site& site, const PassRows& pass, const gpu::Limits& limits, std::vector<DispatchSpec>& out) {
+  for (const RowPart& part : RowPartsOf(site.in(1), limits)) RecordLinearPart(site, pass, part, out);
+}
+
 constexpr const kernels::Kernel* kM1[] = {&kernels::kLinearQ4M1};
 constexpr const kernels::Kernel* kM1Subgroup[] = {&kernels::kLinearQ4M1Subgroup};
 constexpr const kernels::Kernel* kM3[] = {&kernels::kLinearQ4M3};
@@ -231,6 +262,7 @@ constexpr const kernels::Kernel* kMatrixKernels[] = {&kernels::kLinearQ4Matrix, 
 constexpr const kernels::Kernel* kMatrixF16Kernels[] = {&kernels::kLinearQ4MatrixF16, &kernels::kToHalvesF16,
                                                         &kernels::kSumParts};
 constexpr const kernels::Kernel* kBk64[] = {&kernels::kLinearQ4Bk64, &kernels::kSumParts};
+constexpr const kernels::Kernel* kGenericParts[] = {&kernels::kLinearQ4, &kernels::kLinearF32};
 
 }  // namespace
 
@@ -267,10 +299,11 @@ constexpr Route kLinearRoutes[] = {
     {"linear_q4_matrix_f16", kRouteLinearMatrixF16, kMatrixF16Kernels, &AcceptsMatrix<kMatrixF16, 1>, &RecordMatrixF16},
     {"linear_q4_matrix", kRouteLinearMatrix, kMatrixKernels, &AcceptsMatrix<kMatrix, 2>, &RecordMatrixF32},
     {"linear_q4_bk64", kRouteLinearBk64, kBk64, &AcceptsBk64, &RecordBk64},
-    {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteel, &RecordSteelF16},
-    {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteel, &RecordSteelPacked},
+    {"linear_q4_steel_f16", kRouteLinearSteelF16, kSteelF16, &AcceptsSteelHalf, &RecordSteelF16},
+    {"linear_q4_steel_packed", kRouteLinearSteelPacked, kSteelPacked, &AcceptsSteelHalf, &RecordSteelPacked},
     {"linear_q4_steel", kRouteLinearSteel, kSteelKernels, &AcceptsSteel, &RecordSteel},
     {"linear_q4_tiled", kRouteLinearTiled, kTiledKernels, &AcceptsTiled, &RecordTiled},
+    {"linear_parts", kRouteLinearParts, kGenericParts, &AcceptsParts, &RecordParts},
 };
 
 namespace {

@@ -25,6 +25,7 @@
 #include "ops/pass_rows.h"
 #include "ops/scatter.h"
 #include "ops/seed_write.h"
+#include "ops/subtract.h"
 #include "ops/topk.h"
 #else
 #include "ops/copy_last.h"
@@ -52,12 +53,13 @@ constexpr OpEntry kOps[] = {
     {schema::OpKind_Concat, 2, 0, 1, &CheckConcat, &RecordConcat},
     {schema::OpKind_TopK, 1, 0, 2, &CheckTopK, &RecordTopK, kTopKRoutes},
     {schema::OpKind_GatherRows, 2, 0, 1, &CheckGatherRows, &RecordGatherRows},
-    {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear},
+    {schema::OpKind_GatherLinear, 3, 0, 1, &CheckGatherLinear, &RecordGatherLinear, kGatherLinearRoutes},
     {schema::OpKind_Amin, 1, 0, 1, &CheckAmin, &RecordAmin},
     {schema::OpKind_Fill, 1, 0, 1, &CheckFill, &RecordFill},
     {schema::OpKind_Scatter, 3, 0, 1, &CheckScatter, &RecordScatter},
     {schema::OpKind_ScatterUnique, 3, 0, 1, &CheckScatter, &RecordScatterUnique},
     {schema::OpKind_AddScalar, 1, 0, 1, &CheckAddScalar, &RecordAddScalar},
+    {schema::OpKind_Subtract, 2, 0, 1, &CheckSubtract, &RecordSubtract},
     {schema::OpKind_PassRows, 5, 0, 2, &CheckPassRowsOp, &RecordPassRowsOp},
     {schema::OpKind_Accept, 4, 0, 4, &CheckAccept, &RecordAccept},
     {schema::OpKind_SeedWrite, 3, 0, 2, &CheckSeedWrite, &RecordSeedWrite},

@@ -31,13 +31,15 @@ enum RouteBit : uint32_t {
   kRouteLinearDp4aSubgroup = 1u << 12,
   kRouteLinearDp4aM3 = 1u << 13,
   kRouteLinearDp4aM3Subgroup = 1u << 14,
+  kRouteLinearMatrix = 1u << 15,
   kRouteAttentionDecode = 1u << 16,
   kRouteAttentionStreaming = 1u << 17,
   kRouteAttentionMaterialised = 1u << 18,
   kRouteNormWide = 1u << 19,
   kRouteLinearSteelPacked = 1u << 20,
-  kRouteLinearMatrix = 1u << 21,
-  kRouteLinearMatrixF16 = 1u << 22,
+  kRouteLinearParts = 1u << 21,
+  kRouteGatherLinearParts = 1u << 22,
+  kRouteLinearMatrixF16 = 1u << 23,
   kRouteFuseNormPair = 1u << 24,
   kRouteFuseGatedLinear = 1u << 25,
   kRouteFuseThreeLinears = 1u << 26,
@@ -69,7 +71,8 @@ inline constexpr uint32_t kDotRoutes =
 // A software adapter pays for every instruction and barrier, and has no width that more workgroups would fill: measured on
 // SwiftShader, the generic kernels are faster there but for the top-k, linear two to five times, attention of a short
 // context ten times.
-inline constexpr uint32_t kSoftwareRoutes = kRouteTopkStaged | kRouteEmbeddingParts;
+inline constexpr uint32_t kSoftwareRoutes =
+    kRouteTopkStaged | kRouteEmbeddingParts | kRouteLinearParts | kRouteGatherLinearParts;
 
 // Products of 16 by 16 by 16 halves by subgroups of 32, which WebGPU's feature does not promise: every GPU of NVIDIA's that has
 // a matrix unit has them, and keeps halves below the smallest normal one, which the exact form needs.

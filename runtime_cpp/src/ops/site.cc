@@ -30,6 +30,10 @@ uint32_t RowsIn(const RowCount& rows, const PassRows& pass) {
   }
 }
 
+uint32_t ElementsIn(const Tensor& tensor, const PassRows& pass) {
+  return RowsIn(MatrixRows(tensor), pass) * static_cast<uint32_t>(MatrixWidth(tensor));
+}
+
 BindingRef Site::In(size_t input) const {
   if (!has(input)) return {BindingRef::Kind::kAbsent, 0};
   const Tensor& tensor = in(input);

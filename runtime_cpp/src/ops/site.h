@@ -31,6 +31,9 @@ RowCount VectorRows(const Tensor& tensor);
 // The row count in a pass of this size.
 uint32_t RowsIn(const RowCount& rows, const PassRows& pass);
 
+// The number of elements in a pass of this size.
+uint32_t ElementsIn(const Tensor& tensor, const PassRows& pass);
+
 class Site {
  public:
   Site(const Graph& graph, uint32_t op_index) : graph_(graph), op_(graph.ops[op_index]), index_(op_index) {}

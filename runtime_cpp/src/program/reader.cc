@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "ops/check.h"
+#include "ops/q4_scales.h"
 #include "ops/registry.h"
 
 namespace gemma4::program {
@@ -118,7 +119,18 @@ Status ReadCertificate(const schema::Program& root, Plan* plan) {
   return {};
 }
 
-// Sizes follow from dims and dtype alone.
+Status CheckScales(const Tensor& tensor) {
+  const auto error = [&](std::string what) { return CorruptData(Text("tensor ", tensor.name, what)); };
+  if (tensor.group != 32 && tensor.group != 64 && tensor.group != 128) {
+    return error(Text(" has groups of ", tensor.group, ", wanted 32, 64 or 128"));
+  }
+  if (tensor.dtype != schema::Dtype_Q4 && (tensor.group != 32 || ops::HasF32Scales(tensor))) {
+    return error(Text(" is ", ops::DtypeName(tensor.dtype), " and says how its scales are stored"));
+  }
+  return {};
+}
+
+// Sizes follow from dims, dtype and the form of the scales alone.
 Status SizeTensor(Tensor* tensor) {
   const auto error = [&](std::string what) { return CorruptData(Text("tensor ", tensor->name, what)); };
   if (tensor->dims.empty() || tensor->dims.size() > kMaxRank) {
@@ -131,11 +143,11 @@ Status SizeTensor(Tensor* tensor) {
     tensor->elements *= dim;
   }
   if (tensor->dtype == schema::Dtype_Q4) {
-    if (tensor->storage != schema::Storage_Weight || tensor->dims.size() != 2 || tensor->dims[1] % 32 != 0) {
-      return error(" is q4, wanted a weight [out,in] with in a multiple of 32");
+    if (tensor->storage != schema::Storage_Weight || tensor->dims.size() != 2 || tensor->dims[1] % tensor->group != 0) {
+      return error(Text(" is q4, wanted a weight [out,in] with in a multiple of ", tensor->group));
     }
     tensor->values_bytes = tensor->elements / 2;
-    tensor->scales_bytes = tensor->elements / 32 * 2;
+    tensor->scales_bytes = tensor->elements / tensor->group * (ops::HasF32Scales(*tensor) ? 4 : 2);
   } else if (tensor->storage != schema::Storage_View) {
     tensor->values_bytes = tensor->elements * 4;
   }
@@ -154,6 +166,11 @@ Status ReadTensor(const schema::Tensor& table, uint32_t index, Tensor* tensor) {
   tensor->storage = table.storage();
   tensor->rows = table.rows();
   tensor->retain = table.retain();
+  GEMMA4_RETURN_IF_ERROR(
+      InRange(Text("scale dtype of tensor ", tensor->name), table.scale_dtype(), 0, schema::ScaleDtype_MAX));
+  tensor->group = table.group();
+  tensor->scale_dtype = table.scale_dtype();
+  GEMMA4_RETURN_IF_ERROR(CheckScales(*tensor));
   const uint32_t rank = std::min(table.dims()->size(), kMaxRank + 1);
   for (uint32_t i = 0; i < rank; ++i) tensor->dims.push_back(table.dims()->Get(i));
   if (tensor->rows != schema::Rows_Fixed && tensor->storage != schema::Storage_Activation) {

@@ -38,7 +38,7 @@ from gemma4web.export.shards import MAX_SHARD_BYTES
 from gemma4web.files import load_json
 from gemma4web.program import codec
 from gemma4web.program.certify import in_words
-from gemma4web.program.ir import Proof, Property, QueryPositions, Role
+from gemma4web.program.ir import Q4_GROUPS, Proof, Property, QueryPositions, Role, ScaleDtype
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -62,7 +62,8 @@ def _parser() -> argparse.ArgumentParser:
                     "programs text_decoder and, with an assistant, k2_round, weight shards and receipts. The folder "
                     "appears only when it is complete.",
         epilog="Input tensors may be f32, bf16 or f16, in GGUF also Q4_0, Q6_K and Q8_0. q4 packs every matrix in groups of "
-               "32 columns, each with one f16 scale; Q4_0 matrices keep their codes and scales as they are. "
+               "columns with one scale each; where --group-size does not divide a matrix's columns, it gets the largest "
+               "smaller group that does. Q4_0 matrices keep their codes, scales and groups of 32 as they are. "
                f"On a hub a checkpoint is {SPELLING}; a branch is looked up once, and its commit told and recorded. "
                "HF_TOKEN holds the token for repositories that need one.",
     )
@@ -73,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
                         help="tell what would be read and written, and the ops of the programs; write nothing")
     parser.add_argument("--weights", choices=("f32", "q4"),
                         help="form of the matrices (default: q4 if an input has quantised matrices, else f32)")
+    parser.add_argument("--group-size", type=int, choices=Q4_GROUPS, default=Q4_GROUPS[0],
+                        help="columns of a q4 matrix that share one scale")
+    parser.add_argument("--scale-dtype", choices=("f16", "f32"), default="f16", help="type of the scales of q4 matrices")
     parser.add_argument("--prefill-rows", type=int, default=DEFAULT_PREFILL_ROWS, metavar="N",
                         help="tokens of the largest prefill pass")
     parser.add_argument("--context", type=int, metavar="N",
@@ -143,7 +147,8 @@ def _options(arguments: argparse.Namespace, inputs: dict[Role, Input]) -> Export
     return ExportOptions(
         target=inputs[Role.TARGET].path, out=arguments.out,
         assistant=inputs[Role.ASSISTANT].path if Role.ASSISTANT in inputs else None,
-        weights=arguments.weights, prefill_rows=arguments.prefill_rows, context=arguments.context,
+        weights=arguments.weights, group_size=arguments.group_size, scale_dtype=ScaleDtype[arguments.scale_dtype.upper()],
+        prefill_rows=arguments.prefill_rows, context=arguments.context,
         all_logits=arguments.logits == "all", query_positions=QueryPositions[arguments.query_positions.upper()],
         max_shard_bytes=arguments.max_shard_bytes, name=arguments.name,
         acquired={role: entry.acquired for role, entry in inputs.items() if entry.acquired is not None},

@@ -19,11 +19,13 @@ from gemma4web.export.acquisition import Acquisition, FileRecord
 from gemma4web.export.folder_source import FolderSource
 from gemma4web.export.gguf_source import GgufSource
 from gemma4web.export.publish import Publication
+from gemma4web.export.quantise import Q4_0_GROUP
 from gemma4web.export.source import Source
+from gemma4web.export.tensors import Q4_0
 from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.program import certify, codec, ir, methods
 from gemma4web.program.architecture import Assistant, Target
-from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, Tensor, Weight
+from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, ScaleDtype, Tensor, Weight
 
 DEFAULT_PREFILL_ROWS: Final = 512
 DEFAULT_CONTEXT: Final = 8960
@@ -37,13 +39,16 @@ class ExportOptions:
     """``target``, ``assistant``: each a checkpoint folder or a GGUF file.
 
     ``weights`` None: q4 when an input has 4-bit matrices, else f32. ``context`` None: the smaller of 8960 and the
-    model's own limit. ``name`` None: taken from the target. ``acquired``: where inputs came from that a hub named.
+    model's own limit. ``group_size``, ``scale_dtype``: of q4; a matrix whose columns the group does not divide has the
+    largest smaller one that does. ``name`` None: taken from the target. ``acquired``: where inputs came from that a hub named.
     """
 
     target: Path
     out: Path
     assistant: Path | None = None
     weights: str | None = None
+    group_size: int = ir.Q4_GROUPS[0]
+    scale_dtype: ScaleDtype = ScaleDtype.F16
     prefill_rows: int = DEFAULT_PREFILL_ROWS
     context: int | None = None
     all_logits: bool = False
@@ -125,6 +130,12 @@ def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptio
         raise UsageError(f"name {options.name!a} is blank or cannot be shown", advice="give --name printable words, or leave it out")
     if options.weights not in ("f32", "q4"):
         raise UsageError(f"weights {options.weights!r}, wanted f32 or q4", advice="name one of the two with --weights")
+    if options.group_size not in ir.Q4_GROUPS:
+        raise UsageError(f"groups of {options.group_size}, wanted one of {', '.join(map(str, ir.Q4_GROUPS))}",
+                         advice="name one of these with --group-size, or leave it out")
+    if options.weights == "f32" and (options.group_size, options.scale_dtype) != (ir.Q4_GROUPS[0], ScaleDtype.F16):
+        raise UsageError("f32 weights have neither groups nor scales", advice="leave out --group-size and --scale-dtype, "
+                         "or export with --weights q4")
     context = min(DEFAULT_CONTEXT, target.max_positions) if options.context is None else options.context
     if not 1 <= context <= target.max_positions:
         raise UsageError(f"context {context}, wanted 1..{target.max_positions}, the model's own limit",
@@ -138,6 +149,7 @@ def _check_options(options: ExportOptions, target: Target) -> methods.GraphOptio
     return methods.GraphOptions(
         linear_dtype=Dtype.F32 if options.weights == "f32" else Dtype.Q4, prefill_rows=options.prefill_rows,
         context=context, all_logits=options.all_logits, query_positions=options.query_positions,
+        group=options.group_size, scale_dtype=options.scale_dtype,
     )
 
 
@@ -154,7 +166,10 @@ def _check_tensors(tensors: list[Tensor], sources: dict[Role, Source]) -> None:
     """Finds a missing or misshapen tensor before anything is written."""
     for tensor in tensors:
         shape = (tensor.elements,) if tensor.dtype is Dtype.I32 else tensor.dims
-        sources[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
+        entry = sources[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
+        if entry.dtype == Q4_0 and tensor.dtype is Dtype.Q4 and tensor.group != Q4_0_GROUP:
+            raise UsageError(f"{entry.file}: {entry.name} is {Q4_0}, whose groups have {Q4_0_GROUP} columns, not {tensor.group}",
+                             advice="leave out --group-size: packing once more would lose what was trained")
 
 
 def place(graph: ir.Graph, certificate: tuple[ir.Proof, ...], written: list[shards.WrittenShard],
@@ -258,6 +273,13 @@ def _acquisition(job: _Job, inputs: dict[str, dict[str, _Input]]) -> dict[str, A
     return described
 
 
+def _q4_form(options: ExportOptions) -> dict[str, Any]:
+    """What a receipt says of groups and scales that are not the usual ones."""
+    if (options.group_size, options.scale_dtype) == (ir.Q4_GROUPS[0], ScaleDtype.F16):
+        return {}
+    return {"group_size": options.group_size, "scale_dtype": options.scale_dtype.name.lower()}
+
+
 def _source_receipt(job: _Job, inputs: dict[str, Any]) -> bytes:
     options = job.options
     return dump_json({
@@ -265,7 +287,7 @@ def _source_receipt(job: _Job, inputs: dict[str, Any]) -> bytes:
         "options": {
             "weights": options.weights, "prefill_rows": options.prefill_rows, "context": job.graphs[0].context,
             "logits": "all" if options.all_logits else "last", "query_positions": options.query_positions.name.lower(),
-            "max_shard_bytes": options.max_shard_bytes,
+            "max_shard_bytes": options.max_shard_bytes, **_q4_form(options),
         },
         "inputs": inputs,
     }).encode()

@@ -12,20 +12,21 @@ import numpy.typing as npt
 
 from gemma4web.errors import ProgramError, PublishError
 from gemma4web.export.exporter import MODEL_FILE, SCHEMA, SOURCE_FILE
+from gemma4web.export.quantise import Scales
 from gemma4web.files import load_json, sha256_file
 from gemma4web.program import codec
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
-from gemma4web.program.ir import Q4_GROUP, Dtype, Program, Span, Tensor
+from gemma4web.program.ir import Dtype, Program, ScaleDtype, Span, Tensor
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Packed:
-    """A q4 weight as stored: values u8[out, in/2], scales f16[out, in/32]."""
+    """A q4 weight as stored: values u8[out, in/2], scales f16 or f32[out, in/group]."""
 
     values: npt.NDArray[np.uint8]
-    scales: npt.NDArray[np.float16]
+    scales: Scales
 
 
 Stored = Array | Packed
@@ -96,8 +97,9 @@ def _stored(tensor: Tensor, values: bytes, span: Span, scales: bytes, scale_span
         return _slice(values, span, "<f4" if tensor.dtype is Dtype.F32 else "<i4").reshape(-1, *tensor.dims[1:])
     if scale_span is None:
         raise ProgramError(f"{tensor.name} is q4 and has no scales")
+    scale_dtype = "<f2" if tensor.scale_dtype is ScaleDtype.F16 else "<f4"
     return Packed(values=_slice(values, span, "u1").reshape(-1, tensor.dims[1] // 2),
-                  scales=_slice(scales, scale_span, "<f2").reshape(-1, tensor.dims[1] // Q4_GROUP))
+                  scales=_slice(scales, scale_span, scale_dtype).reshape(-1, tensor.dims[1] // tensor.group))
 
 
 def _joined(parts: list[Stored]) -> Stored:

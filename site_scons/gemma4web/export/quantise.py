@@ -1,4 +1,4 @@
-"""4-bit weights in groups of 32 columns, value = (nibble - 8) * scale; and GGUF's Q4_0, the same in another order."""
+"""4-bit weights in groups of columns, value = (nibble - 8) * scale; and GGUF's Q4_0, the same in another order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from gemma4web.errors import CheckpointError
-from gemma4web.program.ir import Q4_GROUP
+from gemma4web.program.ir import Q4_GROUPS, ScaleDtype
 
-Q4_0_BLOCK_BYTES: Final = 2 + Q4_GROUP // 2
+Q4_0_GROUP: Final = 32
+Q4_0_BLOCK_BYTES: Final = 2 + Q4_0_GROUP // 2
 """An f16 scale and 16 bytes: column j of the group in the low nibble of byte j, column j + 16 in the high one."""
 
+Scales = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
 _CHUNK_VALUES: Final = 1 << 16
 """Values that are worked on at a time: their temporaries stay in the processor's cache."""
@@ -27,7 +29,7 @@ _SAMPLE: Final = 4
 
 def _extremes(columns: npt.NDArray[np.float32], low: npt.NDArray[np.float32], high: npt.NDArray[np.float32],
               ) -> npt.NDArray[np.float32]:
-    """The value of greatest magnitude of every group f32[32, n], the first of equals -> f32[n]."""
+    """The value of greatest magnitude of every group f32[group, n], the first of equals -> f32[n]."""
     extremes = np.where(high > -low, high, low)
     ties = np.flatnonzero(high == -low)
     if ties.size:
@@ -53,7 +55,7 @@ def _likely_counts(sample: npt.NDArray[np.float32], inverse: npt.NDArray[np.floa
 
 
 def _trained_scales(columns: npt.NDArray[np.float32], extremes: npt.NDArray[np.float32],
-                    clamped: npt.NDArray[np.bool_], scales: npt.NDArray[np.float16]) -> None:
+                    clamped: npt.NDArray[np.bool_], scales: Scales) -> None:
     """Replaces the scales of groups that lie on the grid of another step than extreme / -8 by that step.
 
     ``clamped`` bool[n]: with that step there is a value at +8, which has no code. A few columns tell which step a group may
@@ -91,13 +93,13 @@ def _codes(columns: npt.NDArray[np.float32], scales: npt.NDArray[np.float16]) ->
     return np.clip(rounded, 0, 15, out=rounded).astype(np.uint8)
 
 
-def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-    """groups f32[n, 32] -> values u8[n, 16], scales f16[n]; infinite where one overflows."""
+def _quantise_chunk(groups: npt.NDArray[np.float32], dtype: npt.DTypeLike) -> tuple[npt.NDArray[np.uint8], Scales]:
+    """groups f32[n, group] -> values u8[n, group/2], scales [n]; infinite where one overflows."""
     columns = np.ascontiguousarray(groups.T)  # numpy is many times faster along the long axis
     low, high = columns.min(axis=0), columns.max(axis=0)
     extremes = _extremes(columns, low, high)
     with np.errstate(over="ignore"):
-        scales = (extremes / np.float32(-8)).astype(np.float16)
+        scales = (extremes / np.float32(-8)).astype(dtype)
         _trained_scales(columns, extremes, np.minimum(-low, high) >= np.abs(extremes) * np.float32(7.5 / 8), scales)
     scales[scales == 0] = 1
     codes = _codes(columns, scales)
@@ -105,29 +107,30 @@ def _quantise_chunk(groups: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.uin
 
 
 def quantise(
-    weight: npt.NDArray[np.float32], *, name: str
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-    """weight f32[out, in] -> values u8[out, in/2] (even column in the low nibble), scales f16[out, in/32].
+    weight: npt.NDArray[np.float32], *, name: str, group: int = Q4_GROUPS[0], scale_dtype: ScaleDtype = ScaleDtype.F16,
+) -> tuple[npt.NDArray[np.uint8], Scales]:
+    """weight f32[out, in] -> values u8[out, in/2] (even column in the low nibble), scales [out, in/group].
 
     The scale of a group is its value of greatest magnitude (the first of equals), sign included, over -8, rounded to
-    f16; or over -m, m the largest of 1..7 that puts all values of the group on whole steps where -8 does not put them
+    the scales' dtype; or over -m, m the largest of 1..7 that puts all values of the group on whole steps where -8 does not put them
     on -8..7, as for weights that were trained on the Q4_0 grid. A code is clamp(round(w / scale) + 8, 0, 15), halves to even.
     A group whose scale rounds to zero gets scale 1 and zeros. Raises CheckpointError, naming the tensor, when
-    in % 32 != 0 or a scale overflows f16.
+    in % group != 0 or a scale overflows f16.
     """
     rows, columns = weight.shape
-    if columns % Q4_GROUP:
-        raise CheckpointError(f"{name}: {columns} columns are no multiple of {Q4_GROUP}, which q4 needs",
+    if columns % group:
+        raise CheckpointError(f"{name}: {columns} columns are no multiple of {group}, which q4 needs",
                               advice="export with --weights f32")
-    groups = np.ascontiguousarray(weight).reshape(-1, Q4_GROUP)
-    values, scales = np.empty((len(groups), Q4_GROUP // 2), np.uint8), np.empty(len(groups), np.float16)
-    for first in range(0, len(groups), _CHUNK_VALUES // Q4_GROUP):
-        chunk = slice(first, first + _CHUNK_VALUES // Q4_GROUP)
-        values[chunk], scales[chunk] = _quantise_chunk(groups[chunk])
+    dtype: npt.DTypeLike = np.float16 if scale_dtype is ScaleDtype.F16 else np.float32
+    groups = np.ascontiguousarray(weight).reshape(-1, group)
+    values, scales = np.empty((len(groups), group // 2), np.uint8), np.empty(len(groups), dtype)
+    for first in range(0, len(groups), _CHUNK_VALUES // group):
+        chunk = slice(first, first + _CHUNK_VALUES // group)
+        values[chunk], scales[chunk] = _quantise_chunk(groups[chunk], dtype)
     if not np.isfinite(scales).all():
         raise CheckpointError(f"{name}: a value of magnitude {np.abs(weight).max():.6g} is too large for an f16 scale",
-                              advice="export with --weights f32")
-    return values.reshape(rows, columns // 2), scales.reshape(rows, columns // Q4_GROUP)
+                              advice="export with --scale-dtype f32, or with --weights f32")
+    return values.reshape(rows, columns // 2), scales.reshape(rows, columns // group)
 
 
 def _blocks(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
@@ -149,8 +152,8 @@ def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.
     Two bytes of a block hold columns j and j + 1 in their low nibbles, j + 16 and j + 17 in the high ones.
     """
     rows, groups = len(raw), raw.shape[1] // Q4_0_BLOCK_BYTES
-    values, scales = np.empty((rows, groups, Q4_GROUP // 2), np.uint8), np.empty((rows, groups), np.float16)
-    step = max(1, 2 * _CHUNK_VALUES // (groups * Q4_GROUP))
+    values, scales = np.empty((rows, groups, Q4_0_GROUP // 2), np.uint8), np.empty((rows, groups), np.float16)
+    step = max(1, 2 * _CHUNK_VALUES // (groups * Q4_0_GROUP))
     for first in range(0, rows, step):
         chunk = slice(first, first + step)
         blocks, scales[chunk] = _blocks(raw[chunk])
@@ -162,5 +165,5 @@ def repack_q4_0(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.uint8], npt.
 
 def multiply_out(codes: npt.NDArray[np.uint8], scales: npt.NDArray[np.float16]) -> npt.NDArray[np.float32]:
     """The values f32[out, in] of codes and scales; exact, a product has at most 15 significant bits."""
-    groups = (codes.astype(np.float32) - 8).reshape(*scales.shape, Q4_GROUP)
+    groups = (codes.astype(np.float32) - 8).reshape(*scales.shape, Q4_0_GROUP)
     return (groups * scales.astype(np.float32)[..., None]).reshape(codes.shape)

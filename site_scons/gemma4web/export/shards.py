@@ -21,7 +21,7 @@ from gemma4web.errors import CheckpointError
 from gemma4web.export.tensors import Tensors
 from gemma4web.program import certify
 from gemma4web.program.decoder import ASSISTANT_PREFIX
-from gemma4web.program.ir import Q4_GROUP, Dtype, Role, Shard, Span, Tensor
+from gemma4web.program.ir import Dtype, Role, ScaleDtype, Shard, Span, Tensor
 
 MAX_SHARD_BYTES: Final = 90_000_000
 """Static hosts refuse larger files."""
@@ -90,12 +90,12 @@ def item_of(tensor: Tensor, rows: tuple[int, int] | None = None) -> Item:
         part = Part(name=name, dtype="F32" if tensor.dtype is Dtype.F32 else "I32", shape=dims, bytes=math.prod(dims) * 4)
         return Item(tensor=tensor, first=first, last=last, parts=(part,))
     count, columns = dims
-    if columns % Q4_GROUP:
-        raise CheckpointError(f"{tensor.name}: {columns} columns are no multiple of {Q4_GROUP}, which q4 needs",
+    if columns % tensor.group:
+        raise CheckpointError(f"{tensor.name}: {columns} columns are no multiple of {tensor.group}, which q4 needs",
                               advice="export with --weights f32")
     values = Part(name=name, dtype="U8", shape=(count, columns // 2), bytes=count * columns // 2)
-    scales = Part(name=name + SCALE_SUFFIX, dtype="F16", shape=(count, columns // Q4_GROUP),
-                  bytes=count * columns // Q4_GROUP * 2)
+    scales = Part(name=name + SCALE_SUFFIX, dtype=tensor.scale_dtype.name, shape=(count, columns // tensor.group),
+                  bytes=count * tensor.scale_row_bytes)
     return Item(tensor=tensor, first=first, last=last, parts=(values, scales))
 
 
@@ -198,8 +198,10 @@ def _values(item: Item, checkpoint: Tensors, scales: dict[str, list[bytes]]) -> 
         if tensor.dtype is Dtype.F32:
             yield checkpoint.float_rows(name, tensor.dims, rows).astype("<f4", copy=False).tobytes()
         else:
-            values, block_scales = checkpoint.q4_rows(name, (tensor.dims[0], tensor.width), rows, label=tensor.name)
-            scales.setdefault(item.parts[1].name, []).append(block_scales.astype("<f2", copy=False).tobytes())
+            values, block_scales = checkpoint.q4_rows(name, (tensor.dims[0], tensor.width), rows, label=tensor.name,
+                                                      group=tensor.group, scale_dtype=tensor.scale_dtype)
+            stored = "<f2" if tensor.scale_dtype is ScaleDtype.F16 else "<f4"
+            scales.setdefault(item.parts[1].name, []).append(block_scales.astype(stored, copy=False).tobytes())
             yield values.tobytes()
 
 

@@ -18,7 +18,8 @@ from gguf import GGMLQuantizationType, quants
 from gemma4web.errors import CheckpointError
 from gemma4web.export import json_file
 from gemma4web.export.gguf_header import BROKEN
-from gemma4web.export.quantise import multiply_out, quantise, read_q4_0, repack_q4_0
+from gemma4web.export.quantise import Scales, multiply_out, quantise, read_q4_0, repack_q4_0
+from gemma4web.program.ir import ScaleDtype
 
 _INDEX: Final = "model.safetensors.index.json"
 _MAX_BYTES: Final = 1 << 53
@@ -262,18 +263,19 @@ class Tensors:
         self._finite(entry, values, first)
         return values.reshape(len(raw), *shape[1:])
 
-    def q4_rows(self, name: str, shape: tuple[int, int], rows: slice, *, label: str,
-                ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float16]]:
-        """Rows of a matrix in q4 form, values u8[rows, in/2] and scales f16[rows, in/32].
+    def q4_rows(self, name: str, shape: tuple[int, int], rows: slice, *, label: str, group: int, scale_dtype: ScaleDtype,
+                ) -> tuple[npt.NDArray[np.uint8], Scales]:
+        """Rows of a matrix in q4 form, values u8[rows, in/2] and scales [rows, in/group].
 
-        Q4_0 keeps its scales and codes bit for bit; all else is quantised. Errors of that call the tensor ``label``.
+        Q4_0, which has groups of 32, keeps its codes and the values of its scales; all else is quantised. Errors of that
+        call the tensor ``label``.
         """
         entry = self.entry(name, shape)
         if entry.dtype != Q4_0:
-            return quantise(self.float_rows(name, shape, rows), name=label)
+            return quantise(self.float_rows(name, shape, rows), name=label, group=group, scale_dtype=scale_dtype)
         values, scales = repack_q4_0(self._rows(entry, shape, rows))
         self._finite(entry, scales, rows.indices(shape[0])[0])
-        return values, scales
+        return values, scales if scale_dtype is ScaleDtype.F16 else scales.astype(np.float32)
 
     def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """An integer tensor as i32. Raises CheckpointError when a value does not fit."""

@@ -77,7 +77,8 @@ def _linear(kernel: str, *, most_rows: int | None = None) -> Plan:
         s = row.sizes
         if row.operation is not Operation.LINEAR or (most_rows is not None and s["m"] > most_rows):
             return None
-        return [Dispatch(kernel=kernel, params={"rows": s["m"], "k": s["k"], "n": s["n"]})]
+        return [Dispatch(kernel=kernel, params={"rows": s["m"], "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0,
+                                                "first": 0, "stride": s["n"]})]
     return plan
 
 
@@ -90,7 +91,7 @@ def _few_rows(kernel: str, rows: int, *, subgroups: bool) -> Plan:
         lanes = lanes_of(k=s["k"], n=s["n"], subgroup_min=facts.subgroup_min)
         return [Dispatch(kernel=kernel, params={
             "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "lanes": lanes,
-            "subgroup": min(facts.subgroup_min, lanes) if subgroups else 1})]
+            "subgroup": min(facts.subgroup_min, lanes) if subgroups else 1, "first": 0, "stride": s["n"]})]
     return plan
 
 
@@ -108,7 +109,7 @@ def _dp4a(kernel: str, rows: int, *, subgroups: bool) -> Plan:
                          bindings={"digits": digits, "powers": powers}),
                 Dispatch(kernel=kernel, bindings={"digits": digits, "powers": powers}, params={
                     "k": s["k"], "n": s["n"], "group_shift": 1, "flags": 0, "lanes": DP4A_LANES,
-                    "subgroup": min(facts.subgroup_min, DP4A_LANES) if subgroups else 1})]
+                    "subgroup": min(facts.subgroup_min, DP4A_LANES) if subgroups else 1, "first": 0, "stride": s["n"]})]
     return plan
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from gemma4web.errors import KernelError
+from gemma4web.kernels.forms import parse_forms, placed
 from gemma4web.kernels.parse import (
     BindingKind,
+    Directive,
     Field,
     Header,
     Interface,
@@ -76,11 +78,12 @@ def read_source(path: Path) -> Source:
 
 
 def dependencies(path: Path, kernel_dir: Path | None = None) -> list[Path]:
-    """Every file that ``path`` includes, directly or not, in the order of their texts.
+    """Every file that ``path`` includes, directly or not, in the order of their texts; then its file of forms.
 
     Includes are relative to ``kernel_dir``, by default the folder of ``path``. For the build's scanner.
     """
-    return [source.path for source in _included(read_source(path), kernel_dir or path.parent)]
+    source, folder = read_source(path), kernel_dir or path.parent
+    return [*(part.path for part in _included(source, folder)), *(folder / forms.value for forms in source.values("forms"))]
 
 
 def expand_all(kernel_dir: Path) -> list[Kernel]:
@@ -103,11 +106,30 @@ def expand(path: Path) -> list[Kernel]:
     source = read_source(path)
     header = parse_header(source)
     parts = _included(source, path.parent)
+    if header.forms is not None:
+        return _of_forms(source, header, parts, header.forms)
     kernels = [_make(source, header, parts, name=path.stem, line=1, features=header.features)]
     for variant in header.variants:
         swapped = _swap_prelude(source, header, variant)
         kernels.append(_make(swapped, header, parts, name=variant.name, line=variant.line,
                              features=tuple(sorted({*header.features, *variant.features}))))
+    return kernels
+
+
+def _of_forms(source: Source, header: Header, parts: list[Source], mark: Directive) -> list[Kernel]:
+    """The kernel of the first form under the file's own name, and the variants."""
+    path = source.path.parent / mark.value
+    if not path.is_file():
+        source.fail(f"file of forms {mark.value!r} does not exist in {source.path.parent}", line=mark.line)
+    forms = parse_forms(read_source(path))
+    wanted = [(source.path.stem, next(iter(forms)), 1, ()), *(
+        (variant.name, variant.form, variant.line, variant.features) for variant in header.variants)]
+    kernels = []
+    for name, form, line, features in wanted:
+        if form not in forms:
+            source.fail(f"{mark.value} has no form {form!r}, only {', '.join(forms)}", line=line)
+        kernels.append(_make(placed(source, mark, forms[form]), header, parts, name=name, line=line,
+                             features=tuple(sorted({*header.features, *features, *forms[form].features}))))
     return kernels
 
 

@@ -11,10 +11,12 @@ include     a file relative to the kernel folder, whose declarations the kernel 
 requires    ``<feature>, ...``: of the device or of WGSL, which every kernel of this file needs
 storage-buffers, workgroup-memory
             a number above the default limit of WebGPU, which the kernels of this file may reach
-variant     ``<name> [requires <feature>, ...]``: a second kernel from this file
+variant     ``<name> [requires <feature>, ...]``: a second kernel from this file; ``<name> is <form>`` with ``forms``
 swap        one line of that variant's prelude; the lines replace what stands between ``prelude`` and ``end``
 prelude     (no value) starts the declarations of the default variant
 end         (no value) ends them
+forms       a file of forms, in the place of a prelude: see ``forms``
+form        ``<name> [requires <feature>, ...]``: starts one in such a file
 unroll      (no value) the ``for`` loop on the next line is written out: drivers leave loops around subgroup matrices alone
 =========== ======================================================================================
 """
@@ -38,7 +40,7 @@ DEFAULT_WORKGROUP_BYTES: Final = 16384
 """Bytes of workgroup memory that every WebGPU device allows without asking for more."""
 
 _VALUE_KEYS: Final = frozenset({"formula", "dispatch", "reference", "tolerance", "include", "requires", "variant", "swap",
-                                "storage-buffers", "workgroup-memory"})
+                                "storage-buffers", "workgroup-memory", "forms", "form"})
 _PRELUDE_KEYS: Final = frozenset({"prelude", "end"})
 _BARE_KEYS: Final = _PRELUDE_KEYS | {"unroll"}
 _SINGLE_KEYS: Final = ("formula", "dispatch", "reference", "tolerance")
@@ -89,11 +91,12 @@ class Directive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariantHeader:
-    """A second kernel of the same file: its name, the device features it needs, the lines of its prelude."""
+    """A second kernel of the same file: its name, the device features it needs, the lines of its prelude or its form."""
 
     name: str
     features: tuple[str, ...]
     prelude: tuple[str, ...]
+    form: str
     line: int
 
 
@@ -123,6 +126,7 @@ class Header:
     tolerance: float
     variants: tuple[VariantHeader, ...]
     prelude_lines: tuple[int, int] | None
+    forms: Directive | None
     features: tuple[str, ...]
     storage_buffers: int
     """How many the kernel may bind: a route with one of more than DEFAULT_STORAGE_BUFFERS is not taken on every device."""
@@ -209,12 +213,20 @@ def parse_header(source: Source) -> Header:
         found[key] = directives[0].value
     prelude = _parse_prelude(source)
     variants = _parse_variants(source)
-    if variants and prelude is None:
+    forms = source.values("forms")
+    if len(forms) > 1 or (forms and prelude is not None):
+        source.fail("wanted one `//! forms:`, or one `//! prelude`", line=forms[-1].line)
+    for variant in variants:
+        if bool(variant.form) != bool(forms):
+            source.fail(f"variant {variant.name!r} " + ("is of a form, of which there are none" if variant.form else
+                        "has to say which form it `is`"), line=variant.line)
+    if variants and prelude is None and not forms:
         source.fail("a variant needs a `//! prelude` ... `//! end` block to swap", line=variants[0].line)
     return Header(
         formula=found["formula"], dispatch=found["dispatch"], reference=found["reference"],
         tolerance=_parse_tolerance(source, found["tolerance"]), variants=variants, prelude_lines=prelude,
-        features=tuple(sorted({feature for line in source.values("requires") for feature in _parse_features(source, line)})),
+        forms=forms[0] if forms else None,
+        features=tuple(sorted({feature for line in source.values("requires") for feature in parse_features(source, line, line.value)})),
         storage_buffers=_parse_more_than(source, "storage-buffers", DEFAULT_STORAGE_BUFFERS),
         workgroup_memory=_parse_more_than(source, "workgroup-memory", DEFAULT_WORKGROUP_BYTES),
     )
@@ -255,8 +267,9 @@ def _parse_prelude(source: Source) -> tuple[int, int] | None:
     return marks[0].line, marks[1].line
 
 
-def _parse_features(source: Source, directive: Directive) -> tuple[str, ...]:
-    listed = tuple(sorted(feature.strip() for feature in directive.value.split(",")))
+def parse_features(source: Source, directive: Directive, text: str) -> tuple[str, ...]:
+    """The features of a list, sorted. Raises KernelError, at the directive, for an unknown one."""
+    listed = tuple(sorted(feature.strip() for feature in text.split(",")))
     if unknown := [feature for feature in listed if feature not in _FEATURES]:
         source.fail(f"unknown feature {unknown[0]!r}, wanted one of {', '.join(sorted(_FEATURES))}", line=directive.line)
     return listed
@@ -266,20 +279,21 @@ def _parse_variants(source: Source) -> tuple[VariantHeader, ...]:
     variants: list[VariantHeader] = []
     for directive in source.directives:
         if directive.key == "variant":
-            name, requires, features = directive.value.partition(" requires ")
-            listed = _parse_features(source, replace(directive, value=features)) if requires else ()
-            if not _NAME.fullmatch(name.strip()):
+            named, requires, features = directive.value.partition(" requires ")
+            name, _, form = (part.strip() for part in named.partition(" is "))
+            listed = parse_features(source, directive, features) if requires else ()
+            if not _NAME.fullmatch(name):
                 source.fail(f"variant name {name!r} is not lower_snake_case", line=directive.line)
-            variants.append(VariantHeader(name=name.strip(), features=listed, prelude=(), line=directive.line))
+            variants.append(VariantHeader(name=name, features=listed, prelude=(), form=form, line=directive.line))
         elif directive.key == "swap":
             if not variants:
                 source.fail("`//! swap:` before any `//! variant:`", line=directive.line)
             last = variants[-1]
-            variants[-1] = VariantHeader(name=last.name, features=last.features, line=last.line,
-                                         prelude=(*last.prelude, directive.value))
+            variants[-1] = replace(last, prelude=(*last.prelude, directive.value))
     for variant in variants:
-        if not variant.prelude:
-            source.fail(f"variant {variant.name!r} has no `//! swap:` line", line=variant.line)
+        if bool(variant.prelude) == bool(variant.form):
+            source.fail(f"variant {variant.name!r} has " + ("`//! swap:` lines and a form" if variant.form else
+                        "no `//! swap:` line"), line=variant.line)
     return tuple(variants)
 
 

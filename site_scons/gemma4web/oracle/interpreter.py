@@ -214,6 +214,9 @@ class Machine:
     def _add_scalar(self, op: Op) -> list[Array]:
         return [ops.add_scalar(self._need(op, 0), op.kind.value)]  # type: ignore[union-attr]
 
+    def _subtract(self, op: Op) -> list[Array]:
+        return [ops.subtract(self._need(op, 0), self._need(op, 1))]
+
     def _pass_rows(self, op: Op) -> list[Array]:
         flag = self._scalar(op, 2)
         drafts = (self._scalar(op, 3), self._scalar(op, 4)) if flag else (0, 0)
@@ -239,7 +242,7 @@ _HANDLERS: Final[dict[type[ir.Kind], Callable[[Machine, Op], list[Array]]]] = {
     ir.Concat: Machine._concat, ir.TopK: Machine._top_k, ir.GatherRows: Machine._gather_rows,
     ir.GatherLinear: Machine._gather_linear, ir.Amin: Machine._amin, ir.Fill: Machine._fill,
     ir.Scatter: Machine._scatter, ir.ScatterUnique: Machine._scatter_unique,
-    ir.AddScalar: Machine._add_scalar, ir.PassRows: Machine._pass_rows,
+    ir.AddScalar: Machine._add_scalar, ir.Subtract: Machine._subtract, ir.PassRows: Machine._pass_rows,
     ir.Accept: Machine._accept, ir.SeedWrite: Machine._seed_write, ir.CopyLast: Machine._copy_last,
 }
 

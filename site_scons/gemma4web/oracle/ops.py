@@ -17,9 +17,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int32]
 
-Q4_GROUP: Final = 32
-"""Values that share one scale in a packed 4-bit weight."""
-
 TURN_BITS: Final = 32
 """RoPE frequencies are fixed point: 2**32 units are one turn, so that phases wrap without loss."""
 
@@ -29,7 +26,7 @@ def _ints(values: npt.ArrayLike) -> Ints:
 
 
 def unpack_q4(
-    values: Array, scales: Array, *, group: int = Q4_GROUP, dtype: npt.DTypeLike = np.float64, swap_nibbles: bool = False
+    values: Array, scales: Array, *, dtype: npt.DTypeLike = np.float64, swap_nibbles: bool = False
 ) -> Array:
     """values u8[O, K/2], scales [O, K/group] -> [O, K] = (nibble - 8) * scale, column 2j in the low nibble of byte j.
 
@@ -39,7 +36,7 @@ def unpack_q4(
     low, high = values & 15, values >> 4
     pair = (high, low) if swap_nibbles else (low, high)
     codes = np.stack(pair, axis=-1).reshape(rows, half * 2).astype(dtype) - 8
-    return np.asarray(codes * np.repeat(scales.astype(dtype), group, axis=1))
+    return np.asarray(codes * np.repeat(scales.astype(dtype), 2 * half // scales.shape[1], axis=1))
 
 
 def embedding(ids: npt.ArrayLike, table: Array, scale: float, *, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -263,9 +260,20 @@ def scatter_unique(template: Array, index: npt.ArrayLike, source: Array) -> Arra
 
 
 def add_scalar(x: npt.ArrayLike, value: int) -> Ints:
-    """i32[N] -> i32[N] + value, wrapping."""
-    wide = np.asarray(x, np.int32).astype(np.int64) + value
-    return wide.astype(np.uint64).astype(np.uint32).view(np.int32)
+    """i32 -> i32 + value, wrapping."""
+    return _wrapped(np.asarray(x, np.int32).astype(np.int64) + value)
+
+
+def subtract(a: npt.ArrayLike, b: npt.ArrayLike) -> Ints:
+    """i32 a and b, of one shape or b one integer -> a - b, wrapping."""
+    wide = np.asarray(a, np.int32).astype(np.int64)
+    less = np.asarray(b, np.int32).astype(np.int64)
+    return _wrapped(wide - (less.reshape(()) if less.size == 1 else less))
+
+
+def _wrapped(wide: npt.NDArray[np.int64]) -> Ints:
+    """i64 -> its lowest 32 bits."""
+    return np.asarray(wide.astype(np.uint64).astype(np.uint32)).view(np.int32)
 
 
 def pass_rows(

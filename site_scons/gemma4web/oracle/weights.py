@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from gemma4web.oracle.faults import Fault
 from gemma4web.oracle.ops import Array, unpack_q4
 from gemma4web.program.architecture import Assistant, Target
 from gemma4web.program.decoder import ASSISTANT_PREFIX
-from gemma4web.program.ir import K2_ROUND, TEXT_DECODER
+from gemma4web.program.ir import K2_ROUND, Q4_GROUPS, TEXT_DECODER, ScaleDtype
 
 TOKEN_ORDERING = "masked_embedding.token_ordering"
 
@@ -46,8 +47,8 @@ def from_folder(folder: ModelFolder, *, dtype: npt.DTypeLike = np.float64, fault
                  weights={name: _float(value, dtype, faults) for name, value in stored.items()})
 
 
-def _read(checkpoint: Checkpoint, *, form: str, prefix: str, dtype: npt.DTypeLike, faults: Collection[Fault],
-          ) -> dict[str, Array]:
+def _read(checkpoint: Checkpoint, *, form: str, prefix: str, dtype: npt.DTypeLike, faults: Collection[Fault], group: int,
+          scale_dtype: ScaleDtype) -> dict[str, Array]:
     weights: dict[str, Array] = {}
     for name in checkpoint.names():
         entry = checkpoint.find(name)
@@ -58,7 +59,9 @@ def _read(checkpoint: Checkpoint, *, form: str, prefix: str, dtype: npt.DTypeLik
             values = checkpoint.float_rows(name, entry.shape, slice(None))
             stored = values
             if form == "q4" and len(entry.shape) == 2:
-                codes, scales = quantise(values, name=name)
+                # The largest groups that divide the columns, as in an export.
+                fitting = max(size for size in Q4_GROUPS if size <= group and entry.shape[1] % size == 0)
+                codes, scales = quantise(values, name=name, group=fitting, scale_dtype=scale_dtype)
                 stored = Packed(values=codes, scales=scales)
         weights[prefix + name] = _float(stored, dtype, faults)
     return weights
@@ -66,16 +69,18 @@ def _read(checkpoint: Checkpoint, *, form: str, prefix: str, dtype: npt.DTypeLik
 
 def from_checkpoint(
     target: Path, assistant: Path | None = None, *, form: str = "f32", dtype: npt.DTypeLike = np.float64,
-    faults: Collection[Fault] = (),
+    faults: Collection[Fault] = (), group: int = Q4_GROUPS[0], scale_dtype: ScaleDtype = ScaleDtype.F16,
 ) -> Model:
-    """The model of Hugging Face checkpoint folders; ``form`` q4 packs and unpacks every matrix first."""
+    """The model of Hugging Face checkpoint folders; ``form`` q4 packs and unpacks every matrix first, in groups of at
+    most ``group`` columns."""
     if form not in ("f32", "q4"):
         raise CheckpointError(f"weight form {form!r}, wanted f32 or q4")
+    how: dict[str, Any] = {"form": form, "dtype": dtype, "faults": faults, "group": group, "scale_dtype": scale_dtype}
     with FolderSource(target) as source:
         sizes = source.target()
-        weights = _read(source, form=form, prefix="", dtype=dtype, faults=faults)
+        weights = _read(source, prefix="", **how)
     if assistant is None:
         return Model(target=sizes, assistant=None, weights=weights)
     with FolderSource(assistant) as source:
-        weights |= _read(source, form=form, prefix=ASSISTANT_PREFIX, dtype=dtype, faults=faults)
+        weights |= _read(source, prefix=ASSISTANT_PREFIX, **how)
         return Model(target=sizes, assistant=source.assistant(sizes), weights=weights)

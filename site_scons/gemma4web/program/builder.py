@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from gemma4web.program import ir
-from gemma4web.program.ir import ABSENT, Dtype, Op, Phase, Role, Rows, Storage, Tensor
+from gemma4web.program.ir import ABSENT, Q4_GROUPS, Dtype, Op, Phase, Role, Rows, ScaleDtype, Storage, Tensor
 
 
 class GraphBuilder:
@@ -15,11 +16,12 @@ class GraphBuilder:
     ``role`` and ``phase`` apply to every op appended inside ``section``.
     """
 
-    def __init__(self, *, linear_dtype: Dtype, pass_rows: int, tail_rows: int) -> None:
+    def __init__(self, *, linear_dtype: Dtype, pass_rows: int, tail_rows: int, group: int = Q4_GROUPS[0],
+                 scale_dtype: ScaleDtype = ScaleDtype.F16) -> None:
         self._tensors: list[Tensor] = []
         self._ops: list[Op] = []
         self._index: dict[str, int] = {}
-        self._linear_dtype = linear_dtype
+        self._linear_dtype, self._group, self._scale_dtype = linear_dtype, group, scale_dtype
         self._greatest = {Rows.PASS: pass_rows, Rows.TAIL: tail_rows}
         self._role, self._phase = Role.TARGET, Phase.ALWAYS
 
@@ -41,25 +43,30 @@ class GraphBuilder:
         self._index[tensor.name] = len(self._tensors) - 1
         return len(self._tensors) - 1
 
-    def _weight(self, name: str, dtype: Dtype, dims: tuple[int, ...]) -> int:
-        if name in self._index:
-            known = self._tensors[self._index[name]]
-            if (known.dtype, known.dims) != (dtype, dims):
-                raise AssertionError(f"{name} is used as {dims} and as {known.dims}")
-            return self._index[name]
-        return self.add(Tensor(name=name, dtype=dtype, storage=Storage.WEIGHT, dims=dims))
+    def _weight(self, tensor: Tensor) -> int:
+        if tensor.name in self._index:
+            known = self._tensors[self._index[tensor.name]]
+            if known != tensor:
+                raise AssertionError(f"{tensor.name} is used as {tensor} and as {known}")
+            return self._index[tensor.name]
+        return self.add(tensor)
 
     def matrix(self, name: str, rows: int, columns: int) -> int:
-        """A linear weight [rows, columns], in the export's weight form."""
-        return self._weight(name, self._linear_dtype, (rows, columns))
+        """A linear weight [rows, columns], in the export's weight form: of q4 in the largest groups, up to the export's,
+        that divide the columns."""
+        tensor = Tensor(name=name, dtype=self._linear_dtype, storage=Storage.WEIGHT, dims=(rows, columns))
+        if tensor.dtype is Dtype.Q4:
+            fitting = [group for group in Q4_GROUPS if group <= self._group and columns % group == 0]
+            tensor = replace(tensor, group=max(fitting, default=Q4_GROUPS[0]), scale_dtype=self._scale_dtype)
+        return self._weight(tensor)
 
     def vector(self, name: str, size: int) -> int:
         """A norm weight or scalar, always f32."""
-        return self._weight(name, Dtype.F32, (size,))
+        return self._weight(Tensor(name=name, dtype=Dtype.F32, storage=Storage.WEIGHT, dims=(size,)))
 
     def table(self, name: str, rows: int, columns: int) -> int:
         """A table of ids, i32."""
-        return self._weight(name, Dtype.I32, (rows, columns))
+        return self._weight(Tensor(name=name, dtype=Dtype.I32, storage=Storage.WEIGHT, dims=(rows, columns)))
 
     def cache(self, name: str, rows: int, heads: int, head_dim: int) -> int:
         """A cache [1, rows, heads, head_dim] f32, batch-sequence-head-dim."""
@@ -198,9 +205,18 @@ class GraphBuilder:
         return out
 
     def add_scalar(self, name: str, x: int, value: int) -> int:
-        out = self._activation(name, self._tensors[x].dims, dtype=Dtype.I32)
+        out = self._integers_like(name, x)
         self.emit(ir.AddScalar(value=value), (x,), (out,))
         return out
+
+    def subtract(self, name: str, a: int, b: int) -> int:
+        out = self._integers_like(name, a)
+        self.emit(ir.Subtract(), (a, b), (out,))
+        return out
+
+    def _integers_like(self, name: str, source: int) -> int:
+        tensor = self._tensors[source]
+        return self._activation(name, tensor.dims, dtype=Dtype.I32, rows=tensor.rows)
 
     def pass_rows(self, ids: int, positions: int, flag: int, drafts: tuple[int, int]) -> tuple[int, int]:
         out = tuple(self._activation(f"pass_{name}", (1,), dtype=Dtype.I32, rows=Rows.PASS)

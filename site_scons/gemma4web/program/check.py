@@ -20,6 +20,7 @@ from gemma4web.program.ir import (
     QueryPositions,
     Role,
     Rows,
+    ScaleDtype,
     Storage,
     Tensor,
 )
@@ -93,6 +94,10 @@ def _check_tensors(graph: Graph) -> None:
             raise ProgramError(f"{tensor.name} has {tensor.dims[0]} rows, wanted {greatest[tensor.rows]}")
         if tensor.storage is not Storage.WEIGHT and tensor.dtype is Dtype.Q4:
             raise ProgramError(f"{tensor.name} is q4 and no weight")
+        if tensor.group not in ir.Q4_GROUPS:
+            raise ProgramError(f"{tensor.name} has groups of {tensor.group}, wanted one of {ir.Q4_GROUPS}")
+        if tensor.dtype is not Dtype.Q4 and (tensor.group, tensor.scale_dtype) != (ir.Q4_GROUPS[0], ScaleDtype.F16):
+            raise ProgramError(f"{tensor.name} is {tensor.dtype.name.lower()} and says how its scales are stored")
         if tensor.storage is Storage.CACHE and (len(tensor.dims) != 4 or tensor.dims[0] != 1):  # X4
             raise ProgramError(f"cache {tensor.name} is {list(tensor.dims)}, wanted [1, S, heads, head_dim]")
 
@@ -162,9 +167,9 @@ def _spans(weight: ir.Weight, tensor: Tensor) -> list[tuple[ir.Span, int, str]]:
         if weight.scales is not None:
             raise ProgramError(f"{tensor.name} is {tensor.dtype.name.lower()} and has scales")
         return [(weight.values, tensor.elements // tensor.dims[0] * 4, "values")]
-    if weight.scales is None or len(tensor.dims) != 2 or tensor.dims[1] % ir.Q4_GROUP:
-        raise ProgramError(f"{tensor.name} {list(tensor.dims)} is q4: wanted scales, and columns in groups of 32")
-    return [(weight.values, tensor.dims[1] // 2, "values"), (weight.scales, tensor.dims[1] // 16, "scales")]
+    if weight.scales is None or len(tensor.dims) != 2 or tensor.dims[1] % tensor.group:
+        raise ProgramError(f"{tensor.name} {list(tensor.dims)} is q4: wanted scales, and columns in groups of {tensor.group}")
+    return [(weight.values, tensor.dims[1] // 2, "values"), (weight.scales, tensor.scale_row_bytes, "scales")]
 
 
 def _rows(weight: ir.Weight, tensor: Tensor, first: int, program: Program) -> int:

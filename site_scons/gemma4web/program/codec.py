@@ -96,6 +96,7 @@ def _unpack_tensor(source: Any) -> ir.Tensor:
     return ir.Tensor(
         name=_text(source.name), dtype=ir.Dtype(source.dtype), storage=ir.Storage(source.storage),
         rows=ir.Rows(source.rows), dims=_integers(source.dims), retain=bool(source.retain),
+        group=source.group, scale_dtype=ir.ScaleDtype(source.scaleDtype),
     )
 
 

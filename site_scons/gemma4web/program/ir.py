@@ -19,14 +19,25 @@ DRAFTS: Final = 2
 VERIFY_ROWS: Final = DRAFTS + 1
 ABSENT: Final = -1
 """An op's optional input that is not there."""
-Q4_GROUP: Final = 32
-"""Columns that share one scale in a q4 weight."""
+Q4_GROUPS: Final = (32, 64, 128)
+"""How many columns may share one scale in a q4 weight."""
 
 
 class Dtype(IntEnum):
     F32 = 0
     I32 = 1
     Q4 = 2
+
+
+class ScaleDtype(IntEnum):
+    """Of the scales of a q4 weight."""
+
+    F16 = 0
+    F32 = 1
+
+    @property
+    def bytes(self) -> int:
+        return 2 if self is ScaleDtype.F16 else 4
 
 
 class Storage(IntEnum):
@@ -82,12 +93,16 @@ class DraftHead(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
+    """``group``, ``scale_dtype``: of a q4 weight; the defaults elsewhere."""
+
     name: str
     dtype: Dtype
     storage: Storage
     rows: Rows = Rows.FIXED
     dims: tuple[int, ...]
     retain: bool = False
+    group: int = Q4_GROUPS[0]
+    scale_dtype: ScaleDtype = ScaleDtype.F16
 
     @property
     def elements(self) -> int:
@@ -97,6 +112,11 @@ class Tensor:
     def width(self) -> int:
         """Elements of one row (of one value of the leading dimension)."""
         return math.prod(self.dims[1:])
+
+    @property
+    def scale_row_bytes(self) -> int:
+        """Bytes of the scales of one row of a q4 weight."""
+        return self.dims[1] // self.group * self.scale_dtype.bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,16 +252,21 @@ class ScatterUnique:
     """A Scatter of indices of which no two are equal (``et_vk.scatter_src_unique.default``). Only ``certify`` makes it."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Subtract:
+    pass
+
+
 Kind = (
     Embedding | RmsNorm | Linear | Rope | CacheWrite | DonorView | Attention | GeluMul | PleCombine | TailRows | Softcap
     | Argmax | Concat | TopK | GatherRows | GatherLinear | Amin | Fill | Scatter | AddScalar | PassRows | Accept
-    | SeedWrite | CopyLast | ScatterUnique
+    | SeedWrite | CopyLast | ScatterUnique | Subtract
 )
 
 KINDS: Final[tuple[type[Kind], ...]] = (
     Embedding, RmsNorm, Linear, Rope, CacheWrite, DonorView, Attention, GeluMul, PleCombine, TailRows, Softcap, Argmax,
     Concat, TopK, GatherRows, GatherLinear, Amin, Fill, Scatter, AddScalar, PassRows, Accept, SeedWrite, CopyLast,
-    ScatterUnique,
+    ScatterUnique, Subtract,
 )
 """In the order of the schema's union: entry i has the union number i + 1."""
 

@@ -8,18 +8,23 @@ from gemma4web.program import ir
 from gemma4web.program.architecture import Assistant, Target
 from gemma4web.program.builder import GraphBuilder
 from gemma4web.program.decoder import add_caches, draft_step, target_graph
-from gemma4web.program.ir import Dtype, Phase, QueryPositions, Role
+from gemma4web.program.ir import Dtype, Phase, QueryPositions, Role, ScaleDtype
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GraphOptions:
-    """``prefill_rows``: rows of the largest prefill pass; ``context``: positions that the full caches are made for."""
+    """``prefill_rows``: rows of the largest prefill pass; ``context``: positions that the full caches are made for.
+
+    ``group``, ``scale_dtype``: of q4 matrices.
+    """
 
     linear_dtype: Dtype
     prefill_rows: int
     context: int
     all_logits: bool = False
     query_positions: QueryPositions = QueryPositions.CONSTANT
+    group: int = ir.Q4_GROUPS[0]
+    scale_dtype: ScaleDtype = ScaleDtype.F16
 
     @property
     def pass_rows(self) -> int:
@@ -29,7 +34,8 @@ class GraphOptions:
 
 def _builder(options: GraphOptions, *, round_: bool) -> GraphBuilder:
     rows = options.pass_rows if round_ else options.prefill_rows
-    return GraphBuilder(linear_dtype=options.linear_dtype, pass_rows=rows, tail_rows=ir.VERIFY_ROWS if round_ else 1)
+    return GraphBuilder(linear_dtype=options.linear_dtype, pass_rows=rows, tail_rows=ir.VERIFY_ROWS if round_ else 1,
+                        group=options.group, scale_dtype=options.scale_dtype)
 
 
 def _finish(g: GraphBuilder, method: str, target: Target, options: GraphOptions, inputs: tuple[int, ...],

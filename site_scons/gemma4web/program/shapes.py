@@ -237,8 +237,20 @@ def _scatter(s: Site) -> None:
 
 
 def _add_scalar(s: Site) -> None:
-    s.integers(s.tensor(0), s.outputs[0])
-    s.need(s.tensor(0).dims == s.outputs[0].dims, "equal shapes")
+    x, out = s.tensor(0), s.outputs[0]
+    s.integers(x, out)
+    s.need(_alike(x, out), "equal shapes")
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return (a.dims, a.rows) == (b.dims, b.rows)
+
+
+def _subtract(s: Site) -> None:
+    a, b, out = s.tensor(0), s.tensor(1), s.outputs[0]
+    s.integers(a, b, out)
+    one = b.elements == 1 and b.rows is Rows.FIXED
+    s.need(_alike(a, out) and (one or _alike(a, b)), "equal shapes, or one integer to subtract")
 
 
 def _pass_rows(s: Site) -> None:
@@ -278,7 +290,7 @@ _RULES: Final[dict[type[ir.Kind], tuple[int, int, Callable[[Site], None]]]] = {
     ir.GatherLinear: (3, 1, _gather_linear), ir.Amin: (1, 1, _amin), ir.Fill: (1, 1, _fill),
     ir.Scatter: (3, 1, _scatter), ir.AddScalar: (1, 1, _add_scalar), ir.PassRows: (5, 2, _pass_rows),
     ir.Accept: (4, 4, _accept), ir.SeedWrite: (3, 2, _seed_write), ir.CopyLast: (1, 1, _copy_last),
-    ir.ScatterUnique: (3, 1, _scatter),
+    ir.ScatterUnique: (3, 1, _scatter), ir.Subtract: (2, 1, _subtract),
 }
 """Kind -> (number of inputs, number of outputs, rule)."""
 

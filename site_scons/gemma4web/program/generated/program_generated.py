@@ -12,6 +12,11 @@ class Dtype(object):
     Q4 = 2
 
 
+class ScaleDtype(object):
+    F16 = 0
+    F32 = 1
+
+
 class Storage(object):
     Weight = 0
     Activation = 1
@@ -79,6 +84,7 @@ class OpKind(object):
     SeedWrite = 23
     CopyLast = 24
     ScatterUnique = 25
+    Subtract = 26
 
 def OpKindCreator(unionType, table):
     from flatbuffers.table import Table
@@ -134,6 +140,8 @@ def OpKindCreator(unionType, table):
         return CopyLastT.InitFromBuf(table.Bytes, table.Pos)
     if unionType == OpKind().ScatterUnique:
         return ScatterUniqueT.InitFromBuf(table.Bytes, table.Pos)
+    if unionType == OpKind().Subtract:
+        return SubtractT.InitFromBuf(table.Bytes, table.Pos)
     return None
 
 
@@ -226,8 +234,22 @@ class Tensor(object):
             return bool(self._tab.Get(flatbuffers.number_types.BoolFlags, o + self._tab.Pos))
         return False
 
+    # Tensor
+    def Group(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(16))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint32Flags, o + self._tab.Pos)
+        return 32
+
+    # Tensor
+    def ScaleDtype(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(18))
+        if o != 0:
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, o + self._tab.Pos)
+        return 0
+
 def TensorStart(builder):
-    builder.StartObject(6)
+    builder.StartObject(8)
 
 def TensorAddName(builder, name):
     builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
@@ -250,6 +272,12 @@ def TensorStartDimsVector(builder, numElems):
 def TensorAddRetain(builder, retain):
     builder.PrependBoolSlot(5, retain, 0)
 
+def TensorAddGroup(builder, group):
+    builder.PrependUint32Slot(6, group, 32)
+
+def TensorAddScaleDtype(builder, scaleDtype):
+    builder.PrependUint8Slot(7, scaleDtype, 0)
+
 def TensorEnd(builder):
     return builder.EndObject()
 
@@ -269,6 +297,8 @@ class TensorT(object):
         self.rows = 0  # type: int
         self.dims = None  # type: List[int]
         self.retain = False  # type: bool
+        self.group = 32  # type: int
+        self.scaleDtype = 0  # type: int
 
     @classmethod
     def InitFromBuf(cls, buf, pos):
@@ -303,6 +333,8 @@ class TensorT(object):
             else:
                 self.dims = tensor.DimsAsNumpy()
         self.retain = tensor.Retain()
+        self.group = tensor.Group()
+        self.scaleDtype = tensor.ScaleDtype()
 
     # TensorT
     def Pack(self, builder):
@@ -325,6 +357,8 @@ class TensorT(object):
         if self.dims is not None:
             TensorAddDims(builder, dims)
         TensorAddRetain(builder, self.retain)
+        TensorAddGroup(builder, self.group)
+        TensorAddScaleDtype(builder, self.scaleDtype)
         tensor = TensorEnd(builder)
         return tensor
 
@@ -2431,6 +2465,71 @@ class ScatterUniqueT(object):
         return scatterUnique
 
 
+class Subtract(object):
+    __slots__ = ['_tab']
+
+    @classmethod
+    def GetRootAs(cls, buf, offset=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, offset)
+        x = Subtract()
+        x.Init(buf, n + offset)
+        return x
+
+    @classmethod
+    def GetRootAsSubtract(cls, buf, offset=0):
+        """This method is deprecated. Please switch to GetRootAs."""
+        return cls.GetRootAs(buf, offset)
+    @classmethod
+    def SubtractBufferHasIdentifier(cls, buf, offset, size_prefixed=False):
+        return flatbuffers.util.BufferHasIdentifier(buf, offset, b"\x47\x34\x57\x50", size_prefixed=size_prefixed)
+
+    # Subtract
+    def Init(self, buf, pos):
+        self._tab = flatbuffers.table.Table(buf, pos)
+
+def SubtractStart(builder):
+    builder.StartObject(0)
+
+def SubtractEnd(builder):
+    return builder.EndObject()
+
+
+
+class SubtractT(object):
+
+    # SubtractT
+    def __init__(self):
+        pass
+
+    @classmethod
+    def InitFromBuf(cls, buf, pos):
+        subtract = Subtract()
+        subtract.Init(buf, pos)
+        return cls.InitFromObj(subtract)
+
+    @classmethod
+    def InitFromPackedBuf(cls, buf, pos=0):
+        n = flatbuffers.encode.Get(flatbuffers.packer.uoffset, buf, pos)
+        return cls.InitFromBuf(buf, pos+n)
+
+    @classmethod
+    def InitFromObj(cls, subtract):
+        x = SubtractT()
+        x._UnPack(subtract)
+        return x
+
+    # SubtractT
+    def _UnPack(self, subtract):
+        if subtract is None:
+            return
+
+    # SubtractT
+    def Pack(self, builder):
+        SubtractStart(builder)
+        subtract = SubtractEnd(builder)
+        return subtract
+
+
 class CopyLast(object):
     __slots__ = ['_tab']
 
@@ -2644,7 +2743,7 @@ class OpT(object):
     # OpT
     def __init__(self):
         self.kindType = 0  # type: int
-        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT, ScatterUniqueT]
+        self.kind = None  # type: Union[None, EmbeddingT, RmsNormT, LinearT, RopeT, CacheWriteT, DonorViewT, AttentionT, GeluMulT, PleCombineT, TailRowsT, SoftcapT, ArgmaxT, ConcatT, TopKT, GatherRowsT, GatherLinearT, AminT, FillT, ScatterT, AddScalarT, PassRowsT, AcceptT, SeedWriteT, CopyLastT, ScatterUniqueT, SubtractT]
         self.role = 0  # type: int
         self.phase = 0  # type: int
         self.inputs = None  # type: List[int]
