@@ -16,8 +16,8 @@ from gemma4web.errors import KernelError, UsageError
 from gemma4web.kernel_bench import peers
 from gemma4web.kernel_bench.cases import Role, make_case
 from gemma4web.kernel_bench.command import KERNELS, kernels_of, main
-from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, DeviceFacts, obstacle
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, pack_params
+from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, obstacle
+from gemma4web.kernel_bench.dispatches import DeviceFacts, Dispatch, Scratch, pack_params
 from gemma4web.kernel_bench.jobs import copies_of, entrants_of, prepare_job
 from gemma4web.kernel_bench.rows import ROWS, Operation, Row, choose_rows
 from gemma4web.oracle import ops
@@ -33,8 +33,8 @@ def row_of(name: str) -> Row:
 def test_rows_are_named_once_and_chosen_by_name() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert [row.name for row in choose_rows("topk|^scatter", quick=True)] == ["topk 2048->32", "scatter 4096->262144"]
-    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=True)} == {1, 3}
-    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=False)} == {1, 3, 128, 512}
+    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=True)} == {1, 3, 16}
+    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=False)} == {1, 3, 16, 128, 512}
 
 
 @pytest.mark.parametrize(("pattern", "quick", "says"), [
@@ -80,9 +80,23 @@ def test_a_contender_without_its_kernel_or_feature_is_left_out_with_the_reason()
     assert obstacle([Dispatch(kernel="topk", params={})], kernels, FACTS) is None
 
 
+def test_a_fused_kernel_and_its_twin_are_of_one_row() -> None:
+    """Each stands for another contender of the same rows, whose results it has."""
+    kernels, wide = kernels_of(KERNELS), DeviceFacts(features=frozenset({"subgroups"}), limits={}, subgroup_min=32)
+    compared = set()
+    for row in ROWS:
+        entrants = {one.contender.name: one for one in entrants_of(row, kernels, wide)[0]}
+        for one in entrants.values():
+            if one.contender.stands_for:
+                twin = entrants[one.contender.stands_for]
+                assert twin.results == one.results and len(twin.dispatches) > len(one.dispatches) == 1
+                compared.add(row.operation)
+    assert compared == {Operation.GATED, Operation.QKV, Operation.NORM_PAIR, Operation.CACHE_PAIR}
+
+
 def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
     kernels = kernels_of(KERNELS)
-    params = {"rows": 3, "k": 64, "n": 5, "group_shift": 1, "flags": 0}
+    params = {"rows": 3, "k": 64, "n": 5, "group_shift": 1, "flags": 0, "first": 0, "stride": 5}
     between = Contender(name="between", plan=lambda row, facts: [
         Dispatch(kernel="linear_q4", params=params, bindings={"out": Scratch(name="partial", size_bytes=60)})])
     wrong = Contender(name="wrong", plan=lambda row, facts: [Dispatch(kernel="linear_q4", params=params, bindings={"x": "y"})])
@@ -95,9 +109,9 @@ def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
 
 def test_params_are_packed_in_the_kernels_order() -> None:
     kernel = kernels_of(KERNELS)["linear_q4"]
-    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1, "flags": 5, "group_shift": 4}) == np.array(
-        [1, 2, 3, 4, 5, 0, 0, 0], "<u4").tobytes()
-    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n, group_shift, flags"):
+    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1, "flags": 5, "group_shift": 4, "stride": 7, "first": 6}) == np.array(
+        [1, 2, 3, 4, 5, 6, 7, 0], "<u4").tobytes()
+    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n, group_shift, flags, first, stride"):
         pack_params(kernel, {"rows": 1})
 
 
@@ -189,10 +203,15 @@ def test_the_rows_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("f16", [False, True])
 def test_the_peers_models_are_valid(f16: bool) -> None:
     onnx = pytest.importorskip("onnx")
-    for row in (SMALL, *(row for row in ROWS if row.operation is not Operation.LINEAR)):
-        peer = peers.make_peer(row, f16=f16)
+    for row in (SMALL, *(row for row in ROWS if row.operation is not Operation.LINEAR and row.quick)):
+        made = peers.peers_of(row, f16=f16)
+        assert len(made) == (0 if row.operation is Operation.CACHE_PAIR else 1 + f16)
+        if not made:
+            continue
+        peer = made[-1]
         model = onnx.load_from_string(peer.model)
-        assert len(model.graph.node) == 1
+        onnx.checker.check_model(model)
         case = make_case(row, 1)
+        assert set(peer.results) == set(CONTENDERS[0].results(row))
         for port in (*peer.feeds, *peer.fetches):
             assert np.prod(port.dims) == case.buffers[port.buffer].data.size, (row.name, port.name)
