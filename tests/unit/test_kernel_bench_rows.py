@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemma4web.errors import KernelError, UsageError
+from gemma4web.errors import KernelError, RecordError, UsageError
 from gemma4web.kernel_bench import peers
 from gemma4web.kernel_bench.cases import Role, make_case
 from gemma4web.kernel_bench.command import KERNELS, kernels_of, main
@@ -189,10 +189,58 @@ def test_a_broken_peer_package_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "says"), [
     (["--rows", "softmax"], "matches no row"), (["--repeats", "0"], "measures nothing"),
+    (["--seed", "-1"], "--seed -1, wanted at least 0"), (["--deadline", "nan"], "--deadline nan gives no step"),
+    (["--deadline", "0"], "gives no step any time"), (["--deadline", "inf"], "gives no step any time"),
+    (["--record", "same", "--report", "./same"], "are both same"), (["--record", "/proc/no/such"], "--record /proc/no/such cannot"),
+    (["--report", "/"], "--report / cannot be written: it is a folder"),
+    (["--browser-json", "no/such.json"], "no Chromium is named"), (["--browser", "no/such"], "no/such is no file"),
     (["--no-peer", "--kernels", "no/such"], "has no")])
 def test_wrong_options_are_refused_before_a_browser_starts(words: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         main(words)
+
+
+def test_nothing_is_fetched_before_what_is_named_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A missing browser or a wrong option is told at once, and leaves no file."""
+    fetched: list[object] = []
+    monkeypatch.setattr("gemma4web.kernel_bench.command.peer_package", fetched.append)
+    monkeypatch.chdir(tmp_path)
+    for words in (["--browser-json", "no/such.json"], ["--seed", "-1"], ["--report", "."]):
+        with pytest.raises(UsageError):
+            main(words)
+    assert fetched == [] and not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(143), Stopped("bang"), None])
+def test_whatever_ends_a_run_is_told_though_the_record_cannot_be_written(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+        ended: BaseException | None) -> None:
+    """The table is printed, the other file written, and the first trouble is the one that is raised."""
+    folder = tmp_path / "records"
+
+    def measured(plan: Any, run: Any, kernels: Any, progress: Any, tell: Any) -> None:
+        progress.opened = {"vendor": "v", "architecture": "a", "software": True, "features": [], "limits": {}, "ort": "",
+                           "browserVersion": "1", "hasTimestamps": True, "quantumNs": 1.0}
+        progress.complete = True
+        folder.rmdir()
+        folder.write_text("in the way")
+        if ended is not None:
+            raise ended
+
+    monkeypatch.setattr("gemma4web.kernel_bench.command.measure", measured)
+    words = ["--no-peer", "--browser", sys.executable, "--record", str(folder / "r.json"), "--report", str(tmp_path / "r.html")]
+    with pytest.raises(RecordError if ended is None else type(ended)) as caught:
+        main(words)
+    shown = capsys.readouterr().out
+    assert "row and contender" in shown and f"report {tmp_path / 'r.html'}" in shown.replace("\n", " ")
+    told = str(caught.value) if ended is None else shown
+    assert "r.json cannot be written" in told and "remedy: make room there" in told
+    reasons = {KeyboardInterrupt: "interrupted", SystemExit: "terminated", Stopped: "Stopped: bang"}
+    assert reasons.get(type(ended), "") in (tmp_path / "r.html").read_text()
 
 
 def test_the_rows_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:

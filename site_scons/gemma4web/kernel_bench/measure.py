@@ -96,7 +96,12 @@ def measure(plan: Plan, options: RunOptions, kernels: Mapping[str, Kernel], prog
     choose_rows(plan.rows, quick=plan.quick is True)
     start = time.monotonic()
     with bench_page(options, plan.ort) as page:
-        progress.opened = opened = page.ask({"kind": "open", "peer": plan.ort is not None})
+        try:
+            progress.opened = opened = page.ask({"kind": "open", "peer": plan.ort is not None})
+        except RowError as error:
+            raise BrowserError(f"the page cannot start: {error.args[0]}", advice="see what the browser offers with "
+                               "`python -m gemma4web preflight`" + (f", or leave {NAME} out with --no-peer" if plan.ort else "")
+                               ) from None
         if options.gpu and opened["software"]:
             raise BrowserError(f"a GPU was asked for, but the adapter is {opened['vendor']} {opened['architecture']} (software)",
                                advice="check the GPU's driver and VK_DRIVER_FILES, or run without --gpu")
@@ -223,6 +228,6 @@ def _entry(one: _Prepared, verdict: Verdict, times: Mapping[str, Any] | None, ro
 
 def failure_of(error: BaseException) -> str:
     """What ended a run, in words for the record."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
     return str(error) if isinstance(error, Gemma4WebError) else f"{type(error).__name__}: {error}"

@@ -138,7 +138,7 @@ def choose_rows(pattern: str, *, quick: bool, rows: Sequence[Row] = ROWS) -> tup
     except re.error as error:
         raise UsageError(f"--rows {pattern!r} is no regular expression: {error}", advice="for example --rows 'M=3$'") from None
     if not found:
-        raise UsageError(f"--rows {pattern!r} matches no row", advice="rows: " + "; ".join(row.name for row in rows))
+        raise UsageError(f"--rows {pattern!r} matches no row", advice="`python -m gemma4web bench-kernels --list` prints their names")
     chosen = tuple(row for row in found if row.quick or not quick)
     if not chosen:
         raise UsageError(f"--rows {pattern!r} matches only rows of more than {QUICK_TOKENS} tokens, which a quick run leaves "
