@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -17,9 +18,9 @@ import pytest
 
 from gemma4web.chromium import Chromium, processes_of, runs_folder
 from gemma4web.errors import BrowserError
-from gemma4web.kernel_bench import measure
+from gemma4web.kernel_bench import measure, peers
 from gemma4web.kernel_bench.command import KERNELS, main
-from gemma4web.kernel_bench.record import KernelBench
+from gemma4web.kernel_bench.record import KernelBench, fused_ratio
 from gemma4web.kernel_bench.rows import Row
 
 pytestmark = pytest.mark.browser
@@ -48,6 +49,31 @@ def test_two_rows_are_checked_and_measured(chromium: Chromium, tmp_path: Path, c
             assert entry.error is not None and entry.error <= entry.tolerance
     assert "software adapter" in capsys.readouterr().out
     assert "Nothing was compared." in (tmp_path / "r.html").read_text()
+
+
+def test_fused_kernels_are_measured_beside_what_they_stand_for(chromium: Chromium, tmp_path: Path) -> None:
+    assert main(command(chromium, tmp_path, "^(norm|cache) pair .* M=1$")) == 0
+    assert [(row.name, [(entry.name, entry.status, entry.dispatches) for entry in row.entries])
+            for row in record_in(tmp_path).rows] == [
+        ("norm pair 1536 M=1", [("rms_norm_pair", "ok", 1), ("rms_norm x 2", "ok", 2), ("rms_norm_pair_wide", "ok", 1),
+                                ("rms_norm_wide x 2", "ok", 2)]),
+        ("cache pair 256 M=1", [("cache_write_pair", "ok", 1), ("cache_write x 2", "ok", 2)])]
+    for row in record_in(tmp_path).rows:
+        assert all(bool(entry.stands_for) == (fused_ratio(entry, row.entries) is not None) for entry in row.entries)
+
+
+def test_a_peer_that_cannot_be_loaded_is_named(chromium: Chromium, tmp_path: Path) -> None:
+    """Files of the right names with nothing in them: at once, and with what to do instead."""
+    pytest.importorskip("onnx")
+    (tmp_path / "ort/dist").mkdir(parents=True)
+    for name in peers._FILES:
+        (tmp_path / "ort" / name).write_text("export {};")
+    (tmp_path / "ort/package.json").write_text(json.dumps({"name": peers.NAME, "version": "0"}))
+    words = command(chromium, tmp_path, "topk", "--ort", str(tmp_path / "ort"))
+    words.remove("--no-peer")
+    with pytest.raises(BrowserError, match="the page cannot start") as caught:
+        main(words)
+    assert "--no-peer" in str(caught.value) and not (tmp_path / "r.json").exists()
 
 
 @pytest.mark.parametrize(("old", "new", "status", "says"), [

@@ -16,6 +16,7 @@ from gemma4web.kernel_bench.record import (
     RowResult,
     bound_us,
     faulty,
+    fused_ratio,
     slower_kernels,
     spread_of,
     with_ratios,
@@ -55,6 +56,16 @@ def test_a_record_survives_a_round_trip_and_a_foreign_schema_is_refused() -> Non
     assert msgspec.json.decode(text, type=KernelBench) == bench
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(json.dumps({**json.loads(text), "schema": 2}), type=KernelBench)
+
+
+def test_a_fused_kernel_is_compared_with_what_it_stands_for() -> None:
+    """Batched where that was measured; nothing where either is missing; shown in the report."""
+    fused, apart = entry("fused", "ours", 10.0, stands_for="apart"), entry("apart", "ours", 17.5)
+    assert fused_ratio(fused, [fused, apart]) == 1.75
+    assert fused_ratio(fused, [fused]) is None and fused_ratio(apart, [fused, apart]) is None
+    assert fused_ratio(fused, [fused, entry("apart", "ours", None)]) is None
+    text = render(bench_of(row("pair", fused, apart)), record_name="r.json")
+    assert '<td data-label="unfused / fused">1.75</td>' in text
 
 
 def test_the_bound_is_the_longer_of_bytes_and_operations() -> None:

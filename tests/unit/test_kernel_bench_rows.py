@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemma4web.errors import KernelError, UsageError
+from gemma4web.errors import KernelError, RecordError, UsageError
 from gemma4web.kernel_bench import peers
 from gemma4web.kernel_bench.cases import Role, make_case
 from gemma4web.kernel_bench.command import KERNELS, kernels_of, main
-from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, DeviceFacts, obstacle
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, pack_params
+from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, obstacle
+from gemma4web.kernel_bench.dispatches import DeviceFacts, Dispatch, Scratch, pack_params
 from gemma4web.kernel_bench.jobs import copies_of, entrants_of, prepare_job
 from gemma4web.kernel_bench.rows import ROWS, Operation, Row, choose_rows
 from gemma4web.oracle import ops
@@ -33,8 +33,8 @@ def row_of(name: str) -> Row:
 def test_rows_are_named_once_and_chosen_by_name() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert [row.name for row in choose_rows("topk|^scatter", quick=True)] == ["topk 2048->32", "scatter 4096->262144"]
-    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=True)} == {1, 3}
-    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=False)} == {1, 3, 128, 512}
+    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=True)} == {1, 3, 16}
+    assert {row.sizes.get("m", 1) for row in choose_rows("", quick=False)} == {1, 3, 16, 128, 512}
 
 
 @pytest.mark.parametrize(("pattern", "quick", "says"), [
@@ -80,9 +80,23 @@ def test_a_contender_without_its_kernel_or_feature_is_left_out_with_the_reason()
     assert obstacle([Dispatch(kernel="topk", params={})], kernels, FACTS) is None
 
 
+def test_a_fused_kernel_and_its_twin_are_of_one_row() -> None:
+    """Each stands for another contender of the same rows, whose results it has."""
+    kernels, wide = kernels_of(KERNELS), DeviceFacts(features=frozenset({"subgroups"}), limits={}, subgroup_min=32)
+    compared = set()
+    for row in ROWS:
+        entrants = {one.contender.name: one for one in entrants_of(row, kernels, wide)[0]}
+        for one in entrants.values():
+            if one.contender.stands_for:
+                twin = entrants[one.contender.stands_for]
+                assert twin.results == one.results and len(twin.dispatches) > len(one.dispatches) == 1
+                compared.add(row.operation)
+    assert compared == {Operation.GATED, Operation.QKV, Operation.NORM_PAIR, Operation.CACHE_PAIR}
+
+
 def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
     kernels = kernels_of(KERNELS)
-    params = {"rows": 3, "k": 64, "n": 5, "group_shift": 1, "flags": 0}
+    params = {"rows": 3, "k": 64, "n": 5, "group_shift": 1, "flags": 0, "first": 0, "stride": 5}
     between = Contender(name="between", plan=lambda row, facts: [
         Dispatch(kernel="linear_q4", params=params, bindings={"out": Scratch(name="partial", size_bytes=60)})])
     wrong = Contender(name="wrong", plan=lambda row, facts: [Dispatch(kernel="linear_q4", params=params, bindings={"x": "y"})])
@@ -95,9 +109,9 @@ def test_scratch_is_announced_and_an_unknown_buffer_refused() -> None:
 
 def test_params_are_packed_in_the_kernels_order() -> None:
     kernel = kernels_of(KERNELS)["linear_q4"]
-    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1, "flags": 5, "group_shift": 4}) == np.array(
-        [1, 2, 3, 4, 5, 0, 0, 0], "<u4").tobytes()
-    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n, group_shift, flags"):
+    assert pack_params(kernel, {"n": 3, "k": 2, "rows": 1, "flags": 5, "group_shift": 4, "stride": 7, "first": 6}) == np.array(
+        [1, 2, 3, 4, 5, 6, 7, 0], "<u4").tobytes()
+    with pytest.raises(KernelError, match="linear_q4 has params rows, k, n, group_shift, flags, first, stride"):
         pack_params(kernel, {"rows": 1})
 
 
@@ -175,10 +189,58 @@ def test_a_broken_peer_package_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "says"), [
     (["--rows", "softmax"], "matches no row"), (["--repeats", "0"], "measures nothing"),
+    (["--seed", "-1"], "--seed -1, wanted at least 0"), (["--deadline", "nan"], "--deadline nan gives no step"),
+    (["--deadline", "0"], "gives no step any time"), (["--deadline", "inf"], "gives no step any time"),
+    (["--record", "same", "--report", "./same"], "are both same"), (["--record", "/proc/no/such"], "--record /proc/no/such cannot"),
+    (["--report", "/"], "--report / cannot be written: it is a folder"),
+    (["--browser-json", "no/such.json"], "no Chromium is named"), (["--browser", "no/such"], "no/such is no file"),
     (["--no-peer", "--kernels", "no/such"], "has no")])
 def test_wrong_options_are_refused_before_a_browser_starts(words: list[str], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         main(words)
+
+
+def test_nothing_is_fetched_before_what_is_named_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A missing browser or a wrong option is told at once, and leaves no file."""
+    fetched: list[object] = []
+    monkeypatch.setattr("gemma4web.kernel_bench.command.peer_package", fetched.append)
+    monkeypatch.chdir(tmp_path)
+    for words in (["--browser-json", "no/such.json"], ["--seed", "-1"], ["--report", "."]):
+        with pytest.raises(UsageError):
+            main(words)
+    assert fetched == [] and not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(143), Stopped("bang"), None])
+def test_whatever_ends_a_run_is_told_though_the_record_cannot_be_written(
+        monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+        ended: BaseException | None) -> None:
+    """The table is printed, the other file written, and the first trouble is the one that is raised."""
+    folder = tmp_path / "records"
+
+    def measured(plan: Any, run: Any, kernels: Any, progress: Any, tell: Any) -> None:
+        progress.opened = {"vendor": "v", "architecture": "a", "software": True, "features": [], "limits": {}, "ort": "",
+                           "browserVersion": "1", "hasTimestamps": True, "quantumNs": 1.0}
+        progress.complete = True
+        folder.rmdir()
+        folder.write_text("in the way")
+        if ended is not None:
+            raise ended
+
+    monkeypatch.setattr("gemma4web.kernel_bench.command.measure", measured)
+    words = ["--no-peer", "--browser", sys.executable, "--record", str(folder / "r.json"), "--report", str(tmp_path / "r.html")]
+    with pytest.raises(RecordError if ended is None else type(ended)) as caught:
+        main(words)
+    shown = capsys.readouterr().out
+    assert "row and contender" in shown and f"report {tmp_path / 'r.html'}" in shown.replace("\n", " ")
+    told = str(caught.value) if ended is None else shown
+    assert "r.json cannot be written" in told and "remedy: make room there" in told
+    reasons = {KeyboardInterrupt: "interrupted", SystemExit: "terminated", Stopped: "Stopped: bang"}
+    assert reasons.get(type(ended), "") in (tmp_path / "r.html").read_text()
 
 
 def test_the_rows_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,10 +251,15 @@ def test_the_rows_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("f16", [False, True])
 def test_the_peers_models_are_valid(f16: bool) -> None:
     onnx = pytest.importorskip("onnx")
-    for row in (SMALL, *(row for row in ROWS if row.operation is not Operation.LINEAR)):
-        peer = peers.make_peer(row, f16=f16)
+    for row in (SMALL, *(row for row in ROWS if row.operation is not Operation.LINEAR and row.quick)):
+        made = peers.peers_of(row, f16=f16)
+        assert len(made) == (0 if row.operation is Operation.CACHE_PAIR else 1 + f16)
+        if not made:
+            continue
+        peer = made[-1]
         model = onnx.load_from_string(peer.model)
-        assert len(model.graph.node) == 1
+        onnx.checker.check_model(model)
         case = make_case(row, 1)
+        assert set(peer.results) == set(CONTENDERS[0].results(row))
         for port in (*peer.feeds, *peer.fetches):
             assert np.prod(port.dims) == case.buffers[port.buffer].data.size, (row.name, port.name)

@@ -21,6 +21,8 @@ def lanes_of(*, k: int, n: int, subgroup_min: int) -> int:
 DP4A_COLUMNS = 32768
 """Columns from which the kernels over digits pay (kDp4aColumns in linear_routes.cc)."""
 DP4A_LANES = 8
+STREAMED_QUERIES = 16
+"""Queries of a tile of attention_streaming (kStreamingQueries in attention_routes.h)."""
 
 
 @dataclass(frozen=True, slots=True)

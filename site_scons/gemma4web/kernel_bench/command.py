@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ import msgspec
 from rich.console import Console
 
 from gemma4web import __version__
-from gemma4web.errors import BrowserError, UsageError
+from gemma4web.errors import BrowserError, RecordError, UsageError
 from gemma4web.files import dump_json, write_atomic
 from gemma4web.kernel_bench import peers
 from gemma4web.kernel_bench.measure import Plan, Progress, failure_of, measure
@@ -87,22 +90,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(row.name for row in rows))
         return 0
-    if options.repeats is not None and options.repeats < 1:
-        raise UsageError(f"--repeats {options.repeats} measures nothing", advice="use at least 1; 3 or more give a spread")
+    _check(options)
     kernels = kernels_of(options.kernels)
+    run = run_options(options)  # before a long download
     versions = {"gemma4web": __version__}
     if (ort := peer_package(options)) is not None:
         peers.check_package(ort)
         versions["onnx"] = peers.onnx_module().__version__
     plan = Plan(rows=options.rows, quick=options.quick, repeats=options.repeats, seed=options.seed, ort=ort, versions=versions)
     flags = [_FINE_CLOCK, *([_GPU_F16] if options.gpu else []), *options.browser_flag]
-    run = replace(run_options(options), browser_flags=tuple(flags))
+    run = replace(run, browser_flags=tuple(flags))
     progress, console = Progress(options=run, plan=plan), console_of()
     try:
         measure(plan, run, kernels, progress, lambda line: console.print(line, style="dim", markup=False, soft_wrap=True))
     except BaseException as error:
         progress.failure = failure_of(error)
-        _write(progress, options, console)
+        try:
+            _write(progress, options, console)
+        except RecordError as second:  # what ended the run is told, and this beside it
+            console.print(str(second), style="red", markup=False, soft_wrap=True)
         raise
     _write(progress, options, console)
     if progress.failure:
@@ -112,12 +118,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Whatever would be noticed only after minutes. Raises UsageError."""
+    if options.repeats is not None and options.repeats < 1:
+        raise UsageError(f"--repeats {options.repeats} measures nothing", advice="use at least 1; 3 or more give a spread")
+    if options.seed < 0:
+        raise UsageError(f"--seed {options.seed}, wanted at least 0", advice="leave it out, or name a number from 0 on")
+    if not 0 < options.deadline < math.inf:
+        raise UsageError(f"--deadline {options.deadline:g} gives no step any time", advice="name a number of seconds above 0")
+    if options.record.absolute() == options.report.absolute():
+        raise UsageError(f"--record and --report are both {options.record}", advice="name two files")
+    for word, path in (("--record", options.record), ("--report", options.report)):
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise UsageError(f"{word} {path} cannot be written: {error.strerror}",
+                             advice=f"name a file in a folder of yours with {word}") from None
+
+
 def _write(progress: Progress, options: argparse.Namespace, console: Console) -> None:
-    """Whatever has been measured, marked incomplete unless all of it was."""
+    """Whatever has been measured, marked incomplete unless all of it was. Raises RecordError when a file cannot be written."""
     bench = progress.record()
     if bench is None:
         return
     print_bench(bench, console)
-    write_atomic(options.record, dump_json(msgspec.to_builtins(bench)))
-    write_atomic(options.report, render(bench, record_name=options.record.name))
-    console.print(f"record {options.record}\nreport {options.report}", markup=False, soft_wrap=True)
+    faults = []
+    for what, path, text in (("record", options.record, dump_json(msgspec.to_builtins(bench))),
+                             ("report", options.report, render(bench, record_name=options.record.name))):
+        try:
+            write_atomic(path, text)
+            console.print(f"{what} {path}", markup=False, soft_wrap=True)
+        except OSError as error:
+            faults.append(f"the {what} {path} cannot be written: {error.strerror}")
+    if faults:
+        raise RecordError("; ".join(faults), advice="make room there, or name other files with --record and --report")

@@ -7,10 +7,11 @@ left out of the run by itself and named in the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gemma4web.kernel_bench import fused
 from gemma4web.kernel_bench.cases import EPSILON
 from gemma4web.kernel_bench.choices import (
     DP4A_COLUMNS,
@@ -18,13 +19,14 @@ from gemma4web.kernel_bench.choices import (
     MATRIX,
     MATRIX_F16,
     STEEL,
+    STREAMED_QUERIES,
     TILED,
     Tile,
     attention_splits,
     lanes_of,
     splits_of,
 )
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch
+from gemma4web.kernel_bench.dispatches import DeviceFacts, Dispatch, Plan, Scratch
 from gemma4web.kernel_bench.rows import Operation, Row
 from gemma4web.kernels import Kernel
 
@@ -35,16 +37,6 @@ HAS_WEIGHT: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceFacts:
-    """What the page's device offers; subgroup sizes are 0 where unknown."""
-
-    features: frozenset[str]
-    limits: Mapping[str, int | float]
-    subgroup_min: int = 0
-    subgroup_max: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
     """Where a result lies: the row's buffer and its numpy type."""
 
@@ -52,20 +44,26 @@ class Result:
     dtype: str = "f4"
 
 
-Plan = Callable[[Row, DeviceFacts], list[Dispatch] | None]
 _RESULTS: Final[Mapping[Operation, Mapping[str, Result]]] = {
     Operation.TOPK: {"values": Result(buffer="values"), "indices": Result(buffer="indices_i4", dtype="i4")},
+    Operation.QKV: {f"out_{number}": Result(buffer=f"out_{number}") for number in range(3)},
+    Operation.NORM_PAIR: {name: Result(buffer=name) for name in ("out", "next")},
+    Operation.CACHE_PAIR: {name: Result(buffer=name) for name in ("k_cache", "v_cache")},
 }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contender:
-    """``f16``: it computes in f16, so its bound is that of f16. ``tolerance`` None: the widest of its kernels' own."""
+    """``f16``: it computes in f16, so its bound is that of f16. ``tolerance`` None: the widest of its kernels' own.
+
+    ``stands_for``: of a fused kernel, the contender that runs its ops one by one.
+    """
 
     name: str
     plan: Plan
     f16: bool = False
     tolerance: float | None = None
+    stands_for: str = ""
 
     def results(self, row: Row) -> Mapping[str, Result]:
         return _RESULTS.get(row.operation, {"out": Result(buffer="out")})
@@ -215,6 +213,67 @@ def _attention(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
             Dispatch(kernel="attention", params=params, bindings={"k": "k_cache", "v": "v_cache"})]
 
 
+def _prefill(row: Row) -> dict[str, int | float]:
+    """Params of the kernels that take a whole prompt."""
+    s = row.sizes
+    return {"rows": s["m"], "q_heads": s["heads"], "kv_heads": 1, "head_dim": s["head_dim"], "capacity": s["m"], "window": 0,
+            "donor": 0}
+
+
+_CACHES: Final = {"k": "k_cache", "v": "v_cache"}
+
+
+def _prefill_generic(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.PREFILL:
+        return None
+    return [_prefill_caches(row), Dispatch(kernel="attention", params=_prefill(row), bindings=_CACHES)]
+
+
+def _prefill_streaming(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.PREFILL:
+        return None
+    return [_prefill_caches(row), Dispatch(kernel="attention_streaming", bindings=_CACHES, params={
+        **_prefill(row), "tile_rows": STREAMED_QUERIES // row.sizes["heads"]})]
+
+
+def _prefill_materialised(row: Row, facts: DeviceFacts) -> list[Dispatch] | None:
+    if row.operation is not Operation.PREFILL:
+        return None
+    params, s = _prefill(row), row.sizes
+    scores = Scratch(name="scores", size_bytes=4 * s["m"] * s["heads"] * s["m"])
+    softmax = {name: params[name] for name in ("rows", "q_heads", "capacity", "window", "donor")}
+    return [_prefill_caches(row),
+            Dispatch(kernel="attention_scores", params=params, bindings={"k": "k_cache", "scores": scores}),
+            Dispatch(kernel="attention_softmax", params=softmax, bindings={"scores": scores}),
+            Dispatch(kernel="attention_values", params=params, bindings={"weights": scores, "v": "v_cache"})]
+
+
+def _prefill_caches(row: Row) -> Dispatch:
+    """The peer's attention stores keys and values too."""
+    s = row.sizes
+    return Dispatch(kernel="cache_write_pair", params={"rows": s["m"], "width": s["head_dim"], "capacity": s["m"]},
+                    bindings={"keys": "k_new", "values": "v_new", "key_cache": "k_cache", "value_cache": "v_cache"})
+
+
+def _fused() -> tuple[Contender, ...]:
+    """Every fused kernel before what it stands for."""
+    made: list[Contender] = []
+    for rows in (1, 3):
+        for subgroups in (False, True):
+            form = f"m{rows}{'_subgroup' if subgroups else ''}"
+            for name, plan, apart, apart_plan in (
+                    (f"linear_q4_gated_{form}", fused.gated, f"linear_q4_{form} x 2 + gelu_mul", fused.ungated),
+                    (f"linear_q4_three_{form}", fused.three, f"linear_q4_{form} x 3", fused.one_by_one)):
+                made += [Contender(name=name, plan=plan(rows, subgroups=subgroups), stands_for=apart),
+                         Contender(name=apart, plan=apart_plan(rows, subgroups=subgroups))]
+    for form in ("", "_wide"):
+        made += [Contender(name=f"rms_norm_pair{form}", plan=fused.norm_pair(f"rms_norm_pair{form}"),
+                           stands_for=f"rms_norm{form} x 2"),
+                 Contender(name=f"rms_norm{form} x 2", plan=fused.two_norms(f"rms_norm{form}"))]
+    return (*made, Contender(name="cache_write_pair", plan=fused.cache_pair, stands_for="cache_write x 2"),
+            Contender(name="cache_write x 2", plan=fused.two_caches))
+
+
 CONTENDERS: Final = (
     Contender(name="linear_q4", plan=_linear("linear_q4")),
     Contender(name="linear_q4_m1", plan=_few_rows("linear_q4_m1", 1, subgroups=False)),
@@ -241,6 +300,10 @@ CONTENDERS: Final = (
     Contender(name="rms_norm_wide", plan=_rms_norm("rms_norm_wide")),
     Contender(name="cache_write x 2 + attention", plan=_attention),
     Contender(name="cache_write_pair + attention_decode_split + attention_combine", plan=_attention_decode),
+    Contender(name="cache_write_pair + attention", plan=_prefill_generic),
+    Contender(name="cache_write_pair + attention_streaming", plan=_prefill_streaming),
+    Contender(name="cache_write_pair + attention_scores + attention_softmax + attention_values", plan=_prefill_materialised),
+    *_fused(),
 )
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from gemma4web.errors import KernelError
 from gemma4web.kernel_bench.cases import Array, Case, Role
-from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, DeviceFacts, Result, obstacle
-from gemma4web.kernel_bench.dispatches import Dispatch, Scratch, pack_params
+from gemma4web.kernel_bench.contenders import CONTENDERS, Contender, Result, obstacle
+from gemma4web.kernel_bench.dispatches import DeviceFacts, Dispatch, Scratch, pack_params
 from gemma4web.kernel_bench.peers import Peer, Port
 from gemma4web.kernel_bench.rows import Row
 from gemma4web.kernels import Kernel, fold_grid, group_count

@@ -14,9 +14,10 @@ import msgspec
 from gemma4web.chromium import launch_flags
 from gemma4web.errors import BrowserError, Gemma4WebError
 from gemma4web.kernel_bench.cases import Case, make_case
-from gemma4web.kernel_bench.contenders import DeviceFacts, Result
+from gemma4web.kernel_bench.contenders import Result
+from gemma4web.kernel_bench.dispatches import DeviceFacts
 from gemma4web.kernel_bench.jobs import Entrant, copies_of, entrants_of, prepare_job, read_results
-from gemma4web.kernel_bench.peers import NAME, Peer, make_peer
+from gemma4web.kernel_bench.peers import NAME, Peer, peers_of
 from gemma4web.kernel_bench.record import (
     Entry,
     KernelBench,
@@ -95,7 +96,12 @@ def measure(plan: Plan, options: RunOptions, kernels: Mapping[str, Kernel], prog
     choose_rows(plan.rows, quick=plan.quick is True)
     start = time.monotonic()
     with bench_page(options, plan.ort) as page:
-        progress.opened = opened = page.ask({"kind": "open", "peer": plan.ort is not None})
+        try:
+            progress.opened = opened = page.ask({"kind": "open", "peer": plan.ort is not None})
+        except RowError as error:
+            raise BrowserError(f"the page cannot start: {error.args[0]}", advice="see what the browser offers with "
+                               "`python -m gemma4web preflight`" + (f", or leave {NAME} out with --no-peer" if plan.ort else "")
+                               ) from None
         if options.gpu and opened["software"]:
             raise BrowserError(f"a GPU was asked for, but the adapter is {opened['vendor']} {opened['architecture']} (software)",
                                advice="check the GPU's driver and VK_DRIVER_FILES, or run without --gpu")
@@ -123,6 +129,9 @@ def _notes(progress: Progress) -> list[str]:
         "measured without the peer"]
     notes.append("rows and ratios compare calls in passes of their own, on both sides; batched times are many dependent calls "
                  "in one pass, which the peer cannot be asked for")
+    if progress.plan.ort:
+        notes.append("beside a fused kernel the peer runs its operators one by one in one session; for cache pairs it has none "
+                     "that writes in place")
     if not page["hasTimestamps"]:
         notes.append("no timestamp-query: all times are wall times of batches")
     if progress.quick:
@@ -143,6 +152,7 @@ class _Prepared:
 
     name: str
     side: Any
+    stands_for: str
     f16: bool
     tolerance: float
     results: Mapping[str, Result]
@@ -154,7 +164,7 @@ def _row(row: Row, page: BenchPage, progress: Progress, kernels: Mapping[str, Ke
     entrants, left_out = entrants_of(row, kernels, facts)
     case = make_case(row, progress.plan.seed)
     copies = copies_of(case, software=progress.opened["software"])
-    peers = [] if progress.plan.ort is None else [make_peer(row, f16=f16) for f16 in (False, True) if not f16 or F16 in facts.features]
+    peers = [] if progress.plan.ort is None else peers_of(row, f16=F16 in facts.features)
     failure, entries, reference_us = "", list[Entry](), 0.0
     try:
         job, payloads = prepare_job(case, entrants, peers, kernels, copies=copies)
@@ -174,9 +184,9 @@ def _row(row: Row, page: BenchPage, progress: Progress, kernels: Mapping[str, Ke
 
 
 def _prepared(entrants: Sequence[Entrant], peers: Sequence[Peer], answers: Mapping[str, Any]) -> list[_Prepared]:
-    ours = [_Prepared(name=one.contender.name, side="ours", f16=one.contender.f16, tolerance=one.tolerance,
+    ours = [_Prepared(name=one.contender.name, side="ours", stands_for=one.contender.stands_for, f16=one.contender.f16, tolerance=one.tolerance,
                       results=one.results, answer=answers[one.contender.name]) for one in entrants]
-    return ours + [_Prepared(name=one.name, side="peer", f16=one.f16, tolerance=one.tolerance, results=one.results,
+    return ours + [_Prepared(name=one.name, side="peer", stands_for="", f16=one.f16, tolerance=one.tolerance, results=one.results,
                              answer=answers[one.name]) for one in peers]
 
 
@@ -209,7 +219,7 @@ def _entry(one: _Prepared, verdict: Verdict, times: Mapping[str, Any] | None, ro
         name=one.name, side=one.side, f16=one.f16, status=status, message=message, error=error, tolerance=one.tolerance,
         dispatches=one.answer.get("dispatches", 0), buffer_copies=one.answer.get("copies", 0), calls=shown["calls"],
         pass_us=spread_of(shown["passUs"]), batch_us=spread_of(shown["batchUs"]), wall_us=spread_of(shown["wallUs"]),
-        bytes_per_s=0.0, flops_per_s=0.0, bound_us=bound, share_of_bound=0.0, ratios={})
+        bytes_per_s=0.0, flops_per_s=0.0, bound_us=bound, share_of_bound=0.0, ratios={}, stands_for=one.stands_for)
     if not (best := entry.best_us):
         return entry
     return msgspec.structs.replace(entry, bytes_per_s=1e6 * traffic / best, flops_per_s=1e6 * row.flops() / best,
@@ -218,6 +228,6 @@ def _entry(one: _Prepared, verdict: Verdict, times: Mapping[str, Any] | None, ro
 
 def failure_of(error: BaseException) -> str:
     """What ended a run, in words for the record."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
     return str(error) if isinstance(error, Gemma4WebError) else f"{type(error).__name__}: {error}"

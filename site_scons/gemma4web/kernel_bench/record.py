@@ -42,7 +42,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     many dependent ones in one pass, as our runtime runs; ours alone. ``wall_us``: clock time a call, waiting included.
     ``error``: largest by the tolerance's scale; None where an output was left unwritten or is no number.
     ``dispatches`` and ``buffer_copies`` (copies outside any pass) are those of one call.
-    ``ratios``: peer -> its pass_us by ours, medians; above 1 ours is faster.
+    ``ratios``: peer -> its pass_us by ours, medians; above 1 ours is faster. ``stands_for``: of a fused kernel, the entry of
+    the row that runs its ops one by one.
     """
 
     name: Name
@@ -63,6 +64,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     bound_us: Share
     share_of_bound: Share
     ratios: dict[str, float]
+    stands_for: str = ""
 
     @property
     def best_us(self) -> float | None:
@@ -140,6 +142,14 @@ def with_ratios(entries: Sequence[Entry]) -> list[Entry]:
             msgspec.structs.replace(entry, ratios={
                 peer: time_us / entry.pass_us.median_us for peer, time_us in peers.items()})
             for entry in entries]
+
+
+def fused_ratio(entry: Entry, entries: Sequence[Entry]) -> float | None:
+    """Median time of the ops one by one by that of the fused kernel, batched as the runtime runs them; above 1 it pays."""
+    apart = next((other for other in entries if other.name == entry.stands_for), None)
+    if apart is None or not apart.best_us or not entry.best_us:
+        return None
+    return apart.best_us / entry.best_us
 
 
 def slower_kernels(rows: Sequence[RowResult]) -> list[Slower]:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gemma4web.kernel_bench.record import Entry, KernelBench, Spread, faulty, slower_kernels
+from gemma4web.kernel_bench.record import Entry, KernelBench, Spread, faulty, fused_ratio, slower_kernels
 from gemma4web.summary import SOFTWARE_LABEL
 
 
@@ -31,23 +31,28 @@ def error_text(entry: Entry) -> str:
     return "" if entry.error is None else "exact" if entry.error == 0 else f"{entry.error:.1e}"
 
 
+def ratio_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
 def print_bench(bench: KernelBench, console: Console) -> None:
     table = Table(title=title_of(bench), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("row", no_wrap=True)
-    table.add_column("contender", no_wrap=True)
-    for heading in ("us a pass", "us batched", "of bound", "peer / ours", "error"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    # Long names fold; numbers are never cut.
+    table.add_column("row and contender", overflow="fold")
+    for heading in ("us a pass", "batched", "of bound", "peer / ours", "unfused", "error"):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     for row in bench.rows:
-        for place, entry in enumerate(row.entries):
+        table.add_row(f"[bold]{escape(row.name)}[/]" + ("" if row.entries else f" {'FAILED' if row.failure else 'nobody'}"))
+        for entry in row.entries:
             time = us(entry.pass_us) if entry.status == "ok" else entry.status.upper()
             table.add_row(
-                escape(row.name) if place == 0 else "", escape(entry.name), time,
-                us(entry.batch_us),
+                f"  {escape(entry.name)}", time, us(entry.batch_us),
                 f"{100 * entry.share_of_bound:.1f} %" if entry.share_of_bound else "",
-                ", ".join(f"{ratio:.2f}" for ratio in entry.ratios.values()), error_text(entry))
-        if not row.entries:
-            table.add_row(escape(row.name), "", "FAILED" if row.failure else "nobody")
+                ", ".join(f"{ratio:.2f}" for ratio in entry.ratios.values()), ratio_text(fused_ratio(entry, row.entries)),
+                error_text(entry))
     console.print(table)
+    if any(fused_ratio(entry, row.entries) for row in bench.rows for entry in row.entries):
+        console.print("unfused: time of the kernels that a fused one stands for by its own, batched", style="dim")
     if line := bench.roofline:
         console.print(f"roofline: read {line.read_bytes_per_s / 1e9:.4g} GB/s, copy {line.copy_bytes_per_s / 1e9:.4g} GB/s, "
                       f"f32 {line.f32_flops / 1e9:.4g} GFLOP/s, f16 {line.f16_flops / 1e9:.4g} GFLOP/s, "
