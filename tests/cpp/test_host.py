@@ -222,7 +222,7 @@ def test_plan_of_the_larger_models(probe: Probe, name: str) -> None:
             found[site["fusion"]] = found.get(site["fusion"], 0) + site["count"]
         if method == ir.TEXT_DECODER:
             assert {fusion: found[fusion] for fusion in wanted} == wanted
-        attention = [row["route"] for site in plan["routes"]["sites"] if site["op"] == "attention" for row in site["rows"]]
+        attention = [row["route"] for site in plan["routes"]["sites"] if site["op"] == "Attention" for row in site["rows"]]
         assert set(attention) == {"attention_decode_split", "attention_streaming"}
 
 
@@ -249,6 +249,7 @@ def test_draft_heads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
         "centroids called dense": _declared(centroids, ir.DraftHead.DENSE),
         "scattered without a certificate, called dense": _declared(uncertified(centroids), ir.DraftHead.DENSE),
         "second draft by another table": _rescored(dense, 1), "first draft by another table": _rescored(dense, 0),
+        "both drafts by the target's table": _rescored(_rescored(dense, 0), 1),
     }
     verdicts = probe(ir.K2_ROUND, programs)
     assert {name: verdict["code"] for name, verdict in verdicts.items()} == {
@@ -258,7 +259,7 @@ def test_draft_heads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
             with pytest.raises(ProgramError):
                 check(program)
     assert "draft_head is centroids" in verdicts["dense called centroids"]["message"]
-    assert "topk, wanted 0" in verdicts["centroids called dense"]["message"]
+    assert "TopK, wanted 0" in verdicts["centroids called dense"]["message"]
     plain = _declared(model("unified").program(ir.TEXT_DECODER), ir.DraftHead.DENSE)
     assert "makes no drafts" in probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["message"]
 
