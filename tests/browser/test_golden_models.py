@@ -1,7 +1,7 @@
 """Whole models in the browser against the recorded goldens and the float64 reference (R12, R3, V6, V9, X7, X8, P29-P33).
 
-`tiny-rand` proves the mathematics, `tiny-mix` the accept logic (0, 1 and 2 accepted drafts). Models are exported with
-the logits of all rows, so that every row can be compared.
+`tiny-rand` proves the mathematics, `tiny-mix` the accept logic (0, 1 and 2 accepted drafts), `tiny-unified` the form of
+the 12B and 31B models. Models are exported with the logits of all rows, so that every row can be compared.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.emcc]
 
 TOLERANCE: Final = 1e-3
 STEPS: Final = 8
-MODELS: Final = ("tiny-rand", "tiny-mix")
+MODELS: Final = ("tiny-rand", "tiny-mix", "tiny-unified")
 ALL_ROUTES: Final = -1
 NO_ROUTE: Final = 1 << 30
 """A bit of the mask that no route has."""
@@ -300,6 +300,10 @@ def test_unload_leaves_nothing(chrome: Chrome, bundles: Bundles) -> None:
         assert refused is not None
 
 
+def model_for(mutant: str) -> str:
+    return "tiny-unified" if mutant in mutants.UNIFIED_ONLY else "tiny-rand"
+
+
 MUTANTS: Final = sorted({*mutants.MUTANTS, Fault.NIBBLE_ORDER} - mutants.REFUSED)
 
 
@@ -308,9 +312,10 @@ def test_a_wrong_program_is_noticed(chrome: Chrome, bundles: Bundles, name: str)
     """Each plausible mistake, as a consistent program in the real runtime, must fail the comparison of this file."""
     form = "q4" if name == Fault.NIBBLE_ORDER else "f32"
     variant = "mtp-wall" if name in mutants.ROUND_ONLY else "plain-wall"
-    wanted, drafts = reference_passes("tiny-rand", form, variant.split("-")[0], 2)
-    with opened(chrome, bundles("tiny-rand", form, mutant=name), variant) as page:
-        passes = page.passes(golden("tiny-rand", form)[2]["prompt"], STEPS)
+    model = model_for(name)
+    wanted, drafts = reference_passes(model, form, variant.split("-")[0], 2)
+    with opened(chrome, bundles(model, form, mutant=name), variant) as page:
+        passes = page.passes(golden(model, form)[2]["prompt"], STEPS)
     noticed = worst(passes, wanted) > TOLERANCE
     if variant == "mtp-wall":
         noticed = noticed or [tuple(item.drafts) for item in passes[-STEPS:]] != drafts
@@ -319,7 +324,7 @@ def test_a_wrong_program_is_noticed(chrome: Chrome, bundles: Bundles, name: str)
 
 @pytest.mark.parametrize("name", sorted(mutants.REFUSED))
 def test_a_program_that_breaks_a_contract_is_refused(chrome: Chrome, bundles: Bundles, name: str) -> None:
-    """X7, X8 and the ring's capacity: the loader refuses before any weight is fetched, and says which file."""
-    broken = bundles("tiny-rand", "f32", prefill_rows=8, mutant=name)
+    """X5, X7, X8 and the ring's capacity: the loader refuses before any weight is fetched, and says which file."""
+    broken = bundles(model_for(name), "f32", prefill_rows=8, mutant=name)
     with pytest.raises(Exception, match=r"k2_round\.g4p"), opened(chrome, broken, "mtp-wall"):
         pytest.fail("it was loaded")

@@ -15,7 +15,9 @@ from typing import Any, Final
 import pytest
 from broken_programs import BROKEN, Broken, set_op, subtracting, uncertified, wrong_operands
 from host_build import CHECKOUT, HostBuild, alone, case_names, generate
+from larger_models import M12B, M31B
 from micro_checkpoint import write_pair, write_unified_pair
+from micro_program import placed
 
 from gemma4web.errors import CompileError, ProgramError, ToolchainError
 from gemma4web.export.exporter import ExportOptions, export
@@ -23,6 +25,7 @@ from gemma4web.export.folder import ModelFolder, open_folder
 from gemma4web.program import codec, ir, mutants
 from gemma4web.program.check import check
 from gemma4web.program.ir import Program, QueryPositions, ScaleDtype
+from gemma4web.program.methods import GraphOptions, k2_round, text_decoder
 from gemma4web.toolchain import load
 from gemma4web.variants import Decoding
 
@@ -204,6 +207,30 @@ def test_fusions_of_a_model_with_values_from_keys(probe: Probe, model: Callable[
     assert counts == {"three_linears": 3, "two_linears": 2, "cache_write_pair": 5}
 
 
+LARGER_FUSIONS: Final = {
+    "12B": (M12B, {"three_linears": 40, "two_linears": 8, "gated_linear": 48, "cache_write_pair": 48}),
+    "31B": (M31B, {"three_linears": 50, "two_linears": 10, "gated_linear": 60, "cache_write_pair": 60}),
+}
+
+
+@pytest.mark.parametrize("name", list(LARGER_FUSIONS))
+def test_plan_of_the_larger_models(probe: Probe, name: str) -> None:
+    """X22 at real sizes, without weights: both methods load, and decoding and prefill take the fast ways."""
+    (target, assistant), wanted = LARGER_FUSIONS[name]
+    options = GraphOptions(linear_dtype=ir.Dtype.Q4, prefill_rows=512, context=8960)
+    programs = {ir.TEXT_DECODER: placed(text_decoder(target, options)), ir.K2_ROUND: placed(k2_round(target, assistant, options))}
+    for method, program in programs.items():
+        verdict = probe(method, {name: program})[name]
+        assert (verdict["code"], verdict["message"]) == ("ok", "")
+        plan, found = json.loads(verdict["plan"]), dict[str, int]()
+        for site in plan["routes"]["fusions"]:
+            found[site["fusion"]] = found.get(site["fusion"], 0) + site["count"]
+        if method == ir.TEXT_DECODER:
+            assert {fusion: found[fusion] for fusion in wanted} == wanted
+        attention = [row["route"] for site in plan["routes"]["sites"] if site["op"] == "Attention" for row in site["rows"]]
+        assert set(attention) == {"attention_decode_split", "attention_streaming"}
+
+
 def _rescored(program: Program, step: int) -> Program:
     """A draft scored by the target's table, which has the size of the assistant's here."""
     table = next(number for number, tensor in enumerate(program.graph.tensors) if tensor.name == "model.embed_tokens.weight")
@@ -227,6 +254,7 @@ def test_draft_heads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
         "centroids called dense": _declared(centroids, ir.DraftHead.DENSE),
         "scattered without a certificate, called dense": _declared(uncertified(centroids), ir.DraftHead.DENSE),
         "second draft by another table": _rescored(dense, 1), "first draft by another table": _rescored(dense, 0),
+        "both drafts by the target's table": _rescored(_rescored(dense, 0), 1),
     }
     verdicts = probe(ir.K2_ROUND, programs)
     assert {name: verdict["code"] for name, verdict in verdicts.items()} == {
@@ -236,7 +264,7 @@ def test_draft_heads(probe: Probe, model: Callable[[str], ModelFolder]) -> None:
             with pytest.raises(ProgramError):
                 check(program)
     assert "draft_head is centroids" in verdicts["dense called centroids"]["message"]
-    assert "topk, wanted 0" in verdicts["centroids called dense"]["message"]
+    assert "TopK, wanted 0" in verdicts["centroids called dense"]["message"]
     plain = _declared(model("unified").program(ir.TEXT_DECODER), ir.DraftHead.DENSE)
     assert "makes no drafts" in probe(ir.TEXT_DECODER, {"plain": plain})["plain"]["message"]
 

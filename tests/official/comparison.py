@@ -196,14 +196,17 @@ def _browser(outcome: Outcome, form: str, staged: tuple[Chrome, Path],
     """The staged runtime, plain and speculative, against the official text, the rounds of the reference, and the official
     logits of the last prompt."""
     chrome, bundle = staged
+    texts: dict[int, list[int]] = {}
     for who in ("plain", "mtp") if decoded[0][1] is not None else ("plain",):
         with opened(chrome, bundle, f"{who}-wall") as page:
-            for official, rounds in decoded:
+            for number, (official, rounds) in enumerate(decoded):
                 found = page.generate(official.prompt, NEW_TOKENS)
                 same, steps = _same_tokens(outcome, form, who, found["tokens"], official), NEW_TOKENS - 1
                 if who == "mtp" and rounds is not None:
                     _same_rounds(outcome, form, found["rounds"], *rounds)
                     steps = len(rounds[0])
+                outcome.check(found["tokens"] == texts.setdefault(number, found["tokens"]),
+                              f"{form} browser: the assistant changes the text")
                 outcome.count("browser_tokens", len(found["tokens"]))
             _rows(outcome, form, f"browser_{who}", page, official, steps, same)
 

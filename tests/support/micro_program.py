@@ -54,8 +54,12 @@ def micro_program(
     options = GraphOptions(linear_dtype=dtype, prefill_rows=prefill_rows, context=32, all_logits=all_logits,
                            query_positions=query_positions, group=group, scale_dtype=scale_dtype)
     target, assistant = (_UNIFIED_TARGET, _UNIFIED_ASSISTANT) if unified else (_TARGET, _ASSISTANT)
-    graph = text_decoder(target, options) if method == ir.TEXT_DECODER else k2_round(target, assistant, options)
-    roles = [ir.Role.TARGET] if method == ir.TEXT_DECODER else list(ir.Role)
+    return placed(text_decoder(target, options) if method == ir.TEXT_DECODER else k2_round(target, assistant, options))
+
+
+def placed(graph: ir.Graph) -> ir.Program:
+    """A graph with made-up shards, in which every weight has a place."""
+    roles = [ir.Role.TARGET] if graph.method == ir.TEXT_DECODER else list(ir.Role)
     weights, ends = _weights(graph, {role: number for number, role in enumerate(roles)})
     shards = tuple(ir.Shard(file=f"{role.name.lower()}-00001-of-00001.safetensors", bytes=ends[role], sha256="ab" * 32,
                             role=role) for role in roles)

@@ -128,6 +128,7 @@ def test_fixture_configs() -> None:
     ({"quantization_config": {"bits": 4}}, "quantization_config"),
     ({"layer_types": ["sliding_attention"] * 4}, "layer_types"),
     ({"layer_types": ["linear_attention"] * 5}, "layer_types"),
+    ({"layer_types": ["full_attention"] * 4 + ["sliding_attention"]}, "layer_types"),
     ({"num_kv_shared_layers": 5}, "num_kv_shared_layers"),
     ({"num_kv_shared_layers": 3}, "num_kv_shared_layers"),
     ({"num_kv_shared_layers": -1}, "num_kv_shared_layers"),
@@ -165,11 +166,22 @@ def test_unsupported_targets_name_the_field(tmp_path: Path, change: dict[str, An
     ("sliding_attention", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ("full_attention", {"partial_rotary_factor": 1 / 17}, "partial_rotary_factor"),  # 16 pairs, none of which would turn
     ("sliding_attention", {"rope_theta": 0}, "rope_theta"),
+    ("sliding_attention", {"high_freq_factor": 4}, "high_freq_factor"),
 ])
 def test_rope_scaling_is_refused(tmp_path: Path, type_: str, change: dict[str, Any], field: str) -> None:
     rope = target_config()["rope_parameters"]
     rope[type_] |= change
     with pytest.raises(CheckpointError, match=rf"`rope_parameters\.{type_}\.{field}` is "):
+        _target(tmp_path, rope_parameters=rope)
+
+
+def test_rope_type_left_out(tmp_path: Path) -> None:
+    """It is the default one, which full layers do not have."""
+    rope = target_config()["rope_parameters"]
+    del rope["sliding_attention"]["rope_type"]
+    assert _target(tmp_path, rope_parameters=rope) == _target(tmp_path)
+    del rope["full_attention"]["rope_type"]
+    with pytest.raises(CheckpointError, match='`rope_parameters.full_attention.rope_type` is "default", wanted "proportional"'):
         _target(tmp_path, rope_parameters=rope)
 
 

@@ -27,6 +27,42 @@ def test_built_programs_pass(method: str, dtype: ir.Dtype, query: ir.QueryPositi
     check(micro_program(method, dtype=dtype, query_positions=query, all_logits=all_logits, prefill_rows=prefill_rows))
 
 
+@pytest.mark.parametrize("method", [PLAIN, ROUND])
+@pytest.mark.parametrize("dtype", [ir.Dtype.F32, ir.Dtype.Q4])
+def test_programs_of_the_larger_models_form_pass(method: str, dtype: ir.Dtype) -> None:
+    check(micro_program(method, dtype=dtype, unified=True))
+
+
+def _rescored(program: Program, step: int, table: str) -> Program:
+    """A draft scored by another table."""
+    graph, names = program.graph, [tensor.name for tensor in program.graph.tensors]
+    index = next(number for number, op in enumerate(graph.ops) if names[op.outputs[0]] == f"draft_logits_{step}")
+    ops = list(graph.ops)
+    ops[index] = replace(ops[index], inputs=(ops[index].inputs[0], names.index(table)))
+    return replace(program, graph=replace(graph, ops=tuple(ops)))
+
+
+DENSE, CENTROIDS = ir.DraftHead.DENSE, ir.DraftHead.CENTROIDS
+
+
+@pytest.mark.parametrize(("unified", "change", "message"), [
+    (True, lambda program: _graph(program, draft_head=CENTROIDS), "draft_logits_0 does not come from Scatter"),
+    (False, lambda program: _graph(program, draft_head=DENSE), "TopK in a program whose draft head is dense"),
+    (True, lambda program: _rescored(program, 0, "model.embed_tokens.weight"), "drafts are scored by .* and .*, wanted one"),
+    (True, lambda program: _rescored(_rescored(program, 0, "model.embed_tokens.weight"), 1, "model.embed_tokens.weight"),
+     "drafts are scored by model.embed_tokens.weight, wanted one weight of the assistant"),
+])
+def test_draft_heads(unified: bool, change: Callable[[Program], Program], message: str) -> None:
+    """X10: what a program says of its head is so, and both drafts are scored by the assistant's one table."""
+    with pytest.raises(ProgramError, match=message):
+        check(change(micro_program(ROUND, unified=unified)))
+
+
+def test_plain_program_has_no_draft_head() -> None:
+    with pytest.raises(ProgramError, match="draft head of text_decoder is dense"):
+        check(_graph(micro_program(PLAIN, unified=True), draft_head=DENSE))
+
+
 def _graph(program: Program, **change: Any) -> Program:
     return replace(program, graph=replace(program.graph, **change)).counted()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from larger_models import M12B, M31B
 
 from gemma4web.program import ir
 from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSettings, Target
@@ -33,25 +34,6 @@ def _models(count: int, period: int, shared: int, hidden: int, kv_heads: int) ->
     return target, assistant
 
 
-def _unified(count: int, hidden: int, query_heads: int, sliding: int, full: int) -> tuple[Target, Assistant]:
-    """Every layer with a cache, values of full layers from their keys, no per-layer embeddings, a dense head."""
-    def layers(types: list[LayerType], donors: list[int], intermediate: int, *, target: bool) -> tuple[Layer, ...]:
-        return tuple(Layer(index=index, type=type_, head_dim=512 if type_ is LayerType.FULL else 256, donor=donor,
-                           kv_heads=full if type_ is LayerType.FULL else sliding, intermediate=intermediate,
-                           values_from_keys=target and type_ is LayerType.FULL)
-                     for index, (type_, donor) in enumerate(zip(types, donors, strict=True)))
-
-    types = [LayerType.FULL if index % 6 == 5 else LayerType.SLIDING for index in range(count)]
-    target = Target(vocab=262144, hidden=hidden, query_heads=query_heads, window=1024, eps=1e-6, rope=ROPE,
-                    layers=layers(types, list(range(count)), 4 * hidden, target=True), prefix="model.language_model.",
-                    max_positions=262144, ple_width=0, softcap=30.0)
-    small = layers([LayerType.SLIDING] * 3 + [LayerType.FULL], [count - 2] * 3 + [count - 1], 8192, target=False)
-    return target, Assistant(vocab=262144, hidden=1024, query_heads=query_heads, window=1024, eps=1e-6, rope=ROPE,
-                             layers=small, backbone=hidden, centroids=0, top_k=0)
-
-
-M12B = _unified(48, 3840, 16, 8, 1)
-M31B = _unified(60, 5376, 32, 16, 4)
 E2B = _models(35, 5, 20, 1536, 1)
 E4B = _models(42, 6, 18, 2560, 2)
 

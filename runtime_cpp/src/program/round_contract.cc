@@ -87,28 +87,33 @@ class Round {
   // Candidates of the best centroids, scattered over the vocabulary.
   Status CheckCentroidHeads() const {
     for (uint32_t step = 0; step < kDrafts; ++step) {
-      if (Scores(step, schema::OpKind_Scatter) != nullptr || Scores(step, schema::OpKind_ScatterUnique) != nullptr) continue;
-      return CorruptData(Text("draft ", step, " is not chosen from scattered candidates, wanted so as draft_head is centroids"));
+      if (Scores(step, schema::OpKind_Scatter) != nullptr) continue;
+      if (Scores(step, schema::OpKind_ScatterUnique) != nullptr) continue;
+      return CorruptData(
+          Text("draft ", step, " is not chosen from scattered candidates, wanted so as draft_head is centroids"));
     }
     return {};
   }
 
-  // One product with a row for every token, the same weight in every draft, and nothing of a centroid head anywhere.
+  // One product with a row for every token, by the same weight in every draft, which is not the target's table; and nothing
+  // of a centroid head anywhere.
   Status CheckDenseHeads() const {
     for (const schema::OpKind kind : {schema::OpKind_TopK, schema::OpKind_Scatter, schema::OpKind_ScatterUnique,
                                       schema::OpKind_GatherRows, schema::OpKind_GatherLinear, schema::OpKind_Amin,
                                       schema::OpKind_Fill}) {
       GEMMA4_RETURN_IF_ERROR(Count(plan_, kind, schema::Phase_Round, 0));
+      GEMMA4_RETURN_IF_ERROR(Count(plan_, kind, schema::Phase_Always, 0));
     }
+    const int32_t table = plan_.graph.ops[Find(plan_, schema::OpKind_Embedding, schema::Phase_Round)[0]].inputs[1];
     const Op* first = Scores(0, schema::OpKind_Linear);
     for (uint32_t step = 0; step < kDrafts; ++step) {
       const Op* scores = Scores(step, schema::OpKind_Linear);
       if (scores == nullptr) {
         return CorruptData(Text("draft ", step, " is not chosen from one Linear, wanted so as draft_head is dense"));
       }
-      if (scores->role != schema::Role_Assistant || scores->inputs[1] != first->inputs[1]) {
+      if (scores->inputs[1] == table || scores->inputs[1] != first->inputs[1]) {
         return CorruptData(Text("draft ", step, " is scored by ", Named(scores->inputs[1]).name,
-                                ", wanted the assistant's head of draft 0"));
+                                ", wanted one head of the assistant for all drafts"));
       }
     }
     return {};
@@ -182,8 +187,8 @@ class Round {
         const Tensor& found = plan_.graph.tensors[site.In(input).index];
         const Tensor* wanted = LastCache(site.attributes<schema::Attention>().window(), input);
         if (&found == wanted) continue;
-        return Error(i, Text("reads ", found.name, ", wanted ", wanted == nullptr ? "a cache of the target" : wanted->name,
-                             ", the target's last with this window"));
+        const std::string_view name = wanted == nullptr ? "a cache" : std::string_view(wanted->name);
+        return Error(i, Text("reads ", found.name, ", wanted ", name, ", the target's last with this window"));
       }
     }
     return {};

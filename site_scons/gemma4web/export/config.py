@@ -139,6 +139,8 @@ def _layer_types(f: Fields, count: int) -> list[LayerType]:
                  for index in range(count)]
     if not isinstance(types, list) or len(types) != count or any(name not in list(LayerType) for name in types):
         raise f.fail("layer_types", f"a list of {count} entries, each sliding_attention or full_attention")
+    if types[-1] != LayerType.FULL:
+        raise f.fail("layer_types", "full_attention for the last layer", advice="Gemma 4 has no model without")
     return [LayerType(name) for name in types]
 
 
@@ -182,6 +184,7 @@ def _rope(f: Fields) -> dict[LayerType, RopeSettings]:
     outer, table = f.section("rope_parameters"), {}
     for type_, kind in ((LayerType.SLIDING, "default"), (LayerType.FULL, "proportional")):
         s = outer.section(type_)
+        s = dataclasses.replace(s, values={"rope_type": "default", **s.values})
         s.only("rope_type", kind, why="no other rotary scaling is implemented")
         s.only("factor", None, 1, 1.0, why="RoPE scaling is not supported")
         s.only("attention_factor", None, 1, 1.0, why="RoPE scaling is not supported")
