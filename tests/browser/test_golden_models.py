@@ -183,12 +183,13 @@ def test_tokens_do_not_depend_on_the_routes(chrome: Chrome, bundles: Bundles, va
 
 @pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
 @pytest.mark.parametrize("form", ["f32", "q4"])
-def test_fused_logits_are_bit_equal(chrome: Chrome, bundles: Bundles, variant: str, form: str) -> None:
+@pytest.mark.parametrize("model", ["tiny-rand", "tiny-unified"])
+def test_fused_logits_are_bit_equal(chrome: Chrome, bundles: Bundles, model: str, variant: str, form: str) -> None:
     """G6: of every prompt row, and of steps and rounds."""
-    prompt = golden("tiny-rand", form)[2]["prompt"]
+    prompt = golden(model, form)[2]["prompt"]
     found = []
     for mask in (ALL_ROUTES, ALL_ROUTES & ~FUSIONS):
-        with opened(chrome, bundles("tiny-rand", form), variant, route_mask=mask) as page:
+        with opened(chrome, bundles(model, form), variant, route_mask=mask) as page:
             assert bool(taken(page, "fusions")) == (mask == ALL_ROUTES)
             found.append(page.passes(prompt, STEPS))
     fused, apart = found

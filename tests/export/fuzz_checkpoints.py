@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import micro_checkpoint
 import tiny_story
+import unified_gguf
 from fixtures.story.training import pack
 
 from gemma4web.errors import CheckpointError, Gemma4WebError
@@ -190,11 +191,13 @@ def _all(data: bytes, word: bytes) -> list[int]:
 
 
 def bases(folder: Path) -> tuple[list[Folder], list[File]]:
-    """Sound inputs: a checkpoint in one file and in three, and GGUF files of a target, with Q4_0 and with floats."""
+    """Sound inputs: a checkpoint in one file and in three, and one of the larger models' form; GGUF files of a target, two
+    with Q4_0, and one of that form."""
     folders = []
-    for shards in (1, 3):
-        path = micro_checkpoint.write_checkpoint(folder / f"base{shards}", micro_checkpoint.target_config(),
-                                                 micro_checkpoint.target_tensors(), shards=shards)
+    small_target = micro_checkpoint.target_config(), micro_checkpoint.target_tensors()
+    unified = micro_checkpoint.unified_target_config(), micro_checkpoint.unified_target_tensors()
+    for name, (config, tensors), shards in (("base1", small_target, 1), ("base3", small_target, 3), ("unified", unified, 1)):
+        path = micro_checkpoint.write_checkpoint(folder / name, config, tensors, shards=shards)
         (path / "generation_config.json").write_text('{"bos_token_id": 2, "eos_token_id": [1, 3]}')
         (path / "tokenizer_config.json").write_text('{"chat_template": "{{ bos_token }}", "model_max_length": 1e30}')
         folders.append(Folder({file.name: file.read_bytes() for file in path.iterdir()}))
@@ -202,7 +205,7 @@ def bases(folder: Path) -> tuple[list[Folder], list[File]]:
     small = pack.File(architecture=story.architecture, metadata=dict(story.metadata), tensors=story.tensors)
     small.metadata["gemma4.final_logit_softcapping"] = 15.0
     files = []
-    for number, file in enumerate((story, small)):
+    for number, file in enumerate((story, small, unified_gguf.unified_files()[0])):
         file.write(folder / f"{number}.gguf")
         files.append(File((folder / f"{number}.gguf").read_bytes()))
     return folders, files

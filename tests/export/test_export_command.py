@@ -62,7 +62,7 @@ def test_folder(micro_pair: tuple[Path, Path], tmp_path: Path, capsys: pytest.Ca
         "schema": 1, "weights": "f32", "prefill_rows": 8, "context": 64, "vocab": 64, "bos_id": 2, "stop_ids": [],
         "tokenizer": None, "chat_template": None, "query_positions": "constant"}
     assert receipt["architecture"]["target"]["layers"][3] == {
-        "type": "sliding_attention", "head_dim": 16, "intermediate": 64, "donor": 1}
+        "type": "sliding_attention", "head_dim": 16, "kv_heads": 1, "intermediate": 64, "donor": 1, "values_from_keys": False}
 
 
 def test_the_certificate_is_told_in_words(micro_pair: tuple[Path, Path], tmp_path: Path,
