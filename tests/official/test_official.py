@@ -61,9 +61,10 @@ def _rich_case() -> Case:
     """The first that has whatever some mistake needs to show."""
     def fits(values: dict[str, Any]) -> bool:
         return bool(
-            values["assistant"] and values["assistant_layers"] != "F" and values["layers"] in ("SSFSSF", "SSSSFSSSSF")
-            and values["kv_shared_layers"] >= 3 and values["ple"] and values["softcap"] == 30.0
-            and values["window"] < 8 and values["prompt_tokens"][1] < 50 and values["norms"] == (0.1, 6.0)
+            values["assistant"] and values["assistant_layers"] != "F" and values["kv_shared_layers"] == 0
+            and values["layers"] in ("SFSF", "SSFSSF", "FFSSF", "SSSSFSSSSF") and values["ple"] and values["softcap"]
+            and values["values_from_keys"] and 1 < values["kv_heads"] < values["heads"]
+            and values["window"] < values["prompt_tokens"][1] < 50 and values["norms"][1] < 20
             and 4 < values["partial_rotary_factor"] * values["full_head_dim"] < values["full_head_dim"])
     return next(case for case in map(draw_case, count()) if fits(case.values))
 
