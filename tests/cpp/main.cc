@@ -1,7 +1,7 @@
 // Runs the host tests, or loads programs. Prints one JSON line a result:
 //   main run DATA [soak]            every case: {"case", "failures": [text]}
 //   main probe METHOD FILE...       every program: {"file", "code", "message", "plan", "dispatches", "unfused_dispatches",
-//                                                  "passes_apart"}
+//                                                      "passes_apart"}
 #include <cstdio>
 #include <cstring>
 
@@ -86,8 +86,9 @@ uint64_t Dispatches(const std::vector<uint8_t>& file, const char* method, uint32
 
 // Why no compute pass holds all of a decode step, or round; "" where one does.
 std::string PassesApart(const program::Plan& plan) {
-  const uint32_t rows = plan.header.mtp() ? program::kRoundRows : 1;
-  return program::MayShareOnePass(plan, program::BuildPass(plan, plan.header.mtp(), {rows, rows}), plan.header.mtp()).message();
+  const bool round = plan.header.mtp();
+  const uint32_t rows = round ? program::kRoundRows : 1;
+  return program::MayShareOnePass(plan, program::BuildPass(plan, round, {rows, rows}), round).message();
 }
 
 int Probe(const char* method, std::span<char*> files) {

@@ -75,8 +75,8 @@ struct Plan {
 
   bool Proves(ops::schema::Property property) const;
 
-  // {"method", "certificate": [{"property", "subject", "sha256"}], "weight_bytes", "cache_bytes", "activation_bytes", "total_bytes", "largest_binding": {"tensor",
-  // "bytes"},
+  // {"method", "certificate": [{"property", "subject", "sha256"}], "weight_bytes", "cache_bytes", "activation_bytes",
+  //  "total_bytes", "largest_binding": {"tensor", "bytes"},
   //  "shards": [{"file", "bytes", "sha256"}], "routes": RouteTable::Tell, ...}
   std::string ToJson() const;
 };

@@ -257,7 +257,8 @@ class Tensors:
         if entry.dtype not in _FLOATS:
             raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
         if entry.dtype == "BF16":
-            values = np.left_shift(raw.view("<u2"), np.uint32(16), dtype=np.uint32).view(np.float32)
+            bits: npt.NDArray[np.uint32] = np.left_shift(raw.view("<u2"), np.uint32(16), dtype=np.uint32)
+            values = bits.view(np.float32)
         else:
             values = raw.view("<f4" if entry.dtype == "F32" else "<f2").astype(np.float32)
         self._finite(entry, values, first)
