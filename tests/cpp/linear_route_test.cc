@@ -311,7 +311,8 @@ GEMMA4_TEST(LinearScratchOfTheMostRowsIsEnoughForAll) {
   const gpu::Limits limits = Gpu(32, true);
   for (const auto& [k, n] : {std::pair{1536u, 6144u}, {6144u, 1536u}, {1536u, 12288u}, {640u, 640u}, {12288u, 1536u}}) {
     Linear linear(k, n);
-    for (const auto& range : linear.Table(limits, ops::kAllRoutes).RangesOf(0)) {
+    const program::RouteTable table = linear.Table(limits, ops::kAllRoutes);
+    for (const auto& range : table.RangesOf(0)) {
       linear.Way(range.last, limits);
       const uint64_t planned = linear.specs()[0].scratch[0];
       for (uint32_t rows = range.first; rows <= range.last; ++rows) {
