@@ -359,7 +359,8 @@ GEMMA4_TEST(LinearTilesRunInPartsWhereTheyAreFew) {
 GEMMA4_TEST(LinearScratchOfTheMostRowsIsEnoughForAll) {
   for (const gpu::Limits& limits : {Gpu(32, true), Matrix()}) for (const auto& [k, n] : {std::pair{1536u, 6144u}, {6144u, 1536u}, {1536u, 12288u}, {640u, 640u}, {12288u, 1536u}}) {
     Linear linear(k, n);
-    for (const auto& range : linear.Table(limits, ops::kAllRoutes).RangesOf(0)) {
+    const program::RouteTable table = linear.Table(limits, ops::kAllRoutes);
+    for (const auto& range : table.RangesOf(0)) {
       linear.Way(range.last, limits);
       const ops::ScratchBytes all = linear.specs()[0].scratch;
       const uint64_t planned = all[0];
