@@ -55,6 +55,17 @@ Words Matrices(const DispatchSpec& spec, std::string_view name) {
     const auto p = Read<kernels::ToDigitsParams>(spec);
     return {Mul(p.rows, Mul(p.units, 32)), Mul(p.rows, Mul(p.units, 24)), Mul(p.rows, p.units)};
   }
+  if (name == "to_halves" || name == "to_halves_f16") {
+    const auto p = Read<kernels::ToHalvesParams>(spec);
+    const uint64_t numbers = Mul(p.rows, Mul(p.eights, 8));
+    return {numbers, name == "to_halves" ? numbers : numbers / 2, p.rows};
+  }
+  if (name == "linear_q4_matrix" || name == "linear_q4_matrix_f16") {
+    const auto p = Read<kernels::LinearQ4MatrixParams>(spec);
+    const uint64_t numbers = Mul(p.rows, p.k);
+    return {name == "linear_q4_matrix" ? numbers : numbers / 2, p.rows, Q4Values(p.n, p.k), Q4Scales(p.n, p), 0,
+            Mul(Mul(p.splits, p.rows), p.n)};
+  }
   if (name.starts_with("linear_q4_dp4a")) {
     const auto p = Read<kernels::LinearQ4Dp4aParams>(spec);
     const uint64_t rows = name.find("_m3") != name.npos ? 3 : 1;

@@ -165,8 +165,9 @@ def test_plan(probe: Probe, model: Callable[[str], ModelFolder], name: str, meth
     assert plan["method"] == method and plan["vocab"] == program.graph.vocab and plan["ops"] == len(program.graph.ops)
     assert [(proof["subject"], proof["sha256"]) for proof in plan["certificate"]] == [
         (proof.subject, proof.sha256) for proof in program.certificate]
+    centroids = method == ir.K2_ROUND and program.graph.draft_head is ir.DraftHead.CENTROIDS
     assert [proof["property"] for proof in plan["certificate"]] == [
-        *(["UniqueScatter"] if method == ir.K2_ROUND else []), "SingleComputePass"]
+        *(["UniqueScatter"] if centroids else []), "SingleComputePass"]
     assert plan["query_positions"] == program.graph.query_positions.name.lower()
     assert plan["total_bytes"] == sum(plan[f"{part}_bytes"] for part in ("weight", "cache", "activation", "scratch"))
 

@@ -42,7 +42,7 @@ def linear_route_case(kernel: str, x: Array, weight: Weight, **more: int) -> Cas
     n, k = weight.dense.shape
     bias = np.zeros(4, np.float32) if weight.bias is None else weight.bias
     added = 0.0 if weight.bias is None else weight.bias.astype(np.float64)
-    if kernel.startswith(("linear_q4_m", "linear_q4_dp4a")):
+    if kernel.startswith(("linear_q4_m1", "linear_q4_m3", "linear_q4_dp4a")):
         more |= {"first": 0, "stride": n}
     return Case(
         kernel=kernel, inputs={"x": x, "values": weight.values, "scales": weight.scales, "bias": bias},

@@ -225,8 +225,7 @@ void RecordMatrix(const kernels::Kernel& made, const kernels::Kernel& kernel, co
                              shape.rows));
   RecordTiles<Params>(kernel, tile, site, pass, {halves, powers}, out);
   for (DispatchSpec& dispatch : std::span(out).subspan(first)) {
-    dispatch.scratch[1] = HalvesBytes(shape, parts);
-    dispatch.scratch[2] = 4 * shape.max_rows;
+    dispatch.scratch = {PartsBytes(shape, tile), HalvesBytes(shape, parts), 4 * shape.max_rows};
   }
 }
 
