@@ -21,8 +21,8 @@ CPP: Final = {path.name: path.read_text(encoding="utf-8") for path in sorted(POR
 _LETTERS: Final = {"uint32_t": "i", "double": "d", "size_t": "p", "void": "v", "WGPUStatus": "i"}
 # What the library may write after a dot: its own names, and those of JavaScript that Closure's externs know.
 OWN_NAMES: Final = {
-    "addReference", "callBack", "device", "endMapping", "entries", "entry", "errorType", "featureNames",
-    "languageFeatureNames", "finalize", "get",
+    "addReference", "callBack", "device", "endMapping", "entries", "entry", "errorType", "featureName", "featureNames",
+    "vendorFeatureNames", "languageFeatureNames", "finalize", "get",
     "guarded", "hasFeature", "insert", "lastHandle", "limitNames", "mapMode", "mapRange", "messageOf", "object", "pointer",
     "queue", "ranges", "references", "release", "report", "settle", "source", "storeLimits", "text", "writable",
 }
