@@ -60,8 +60,8 @@ def bundles(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return make
 
 
-@pytest.mark.parametrize(("group", "scale_dtype"), FORMS, ids=name_of)
-@pytest.mark.parametrize("variant", ["plain-wall", "mtp-wall"])
+@pytest.mark.parametrize(("variant", "group", "scale_dtype"), [
+    *(("mtp-wall", *form) for form in FORMS), ("plain-wall", 64, ScaleDtype.F32)], ids=name_of)
 def test_logits_tokens_and_drafts_are_the_references(
         chrome: Chrome, bundles: Callable[[int, ScaleDtype], Path], variant: str, group: int,
         scale_dtype: ScaleDtype) -> None:

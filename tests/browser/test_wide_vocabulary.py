@@ -129,11 +129,10 @@ def ways_of(page: ModelPage, op: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("variant", "form", "route_mask", "head"), [
-    ("plain-wall", "q4", ALL_ROUTES, {"linear_q4_dp4a_subgroup"}),
     ("mtp-wall", "q4", ALL_ROUTES, {"linear_q4_dp4a_m3_subgroup"}),
     ("mtp-wall", "q4", ALL_ROUTES & ~DIGITS, {"linear_q4_m3_subgroup"}),
     ("mtp-wall", "q4", PARTS, {"linear_parts"}), ("mtp-wall", "f32", PARTS, {"linear_parts"}),
-], ids=["plain, digits", "digits", "three rows", "generic", "f32"])
+], ids=["digits", "three rows", "generic", "f32"])
 def test_a_head_in_parts_has_the_bits_of_a_whole_one(
         chrome: Chrome, wide: Wide, reference: tuple[list[int], Array], variant: str, form: str, route_mask: int,
         head: set[str]) -> None:

@@ -8,17 +8,20 @@ var<workgroup> memory: array<vec4u, MEMORY_BYTES / 16u>;
 // Which of the subgroup's 32; the tests let main set it.
 var<private> own_lane: u32 = 0u;
 
-fn half_at(place: u32, line: u32, k: u32) -> f32 {
-  let at = place + line * 8u * STRIDE + k;
-  return unpack2x16float(memory[at / 8u][at / 2u % 4u])[at % 2u];
+// Two neighbours of a row, or of a column.
+fn pair_at(place: u32, line: u32, pair: u32) -> vec2f {
+  let at = place / 2u + line * 4u * STRIDE + pair;
+  return unpack2x16float(memory[at / 4u][at % 4u]);
 }
 
 fn add_product(left: Left, right: Right, sums: Sums) -> Sums {
   var total = sums;
-  for (var i = 0u; i < 8u; i++) {
-    let element = 8u * own_lane + i;
-    for (var k = 0u; k < 16u; k++) {
-      total.own[i] += half_at(left.place, element / 16u, k) * half_at(right.place, element % 16u, k);
+  // A lane's eight numbers lie in one row.
+  let row = own_lane / 2u;
+  for (var pair = 0u; pair < 8u; pair++) {
+    let x = pair_at(left.place, row, pair);
+    for (var i = 0u; i < 8u; i++) {
+      total.own[i] += dot(x, pair_at(right.place, own_lane % 2u * 8u + i, pair));
     }
   }
   return total;

@@ -153,7 +153,7 @@ DP4A: Final = tuple(
 
 # Of products on the matrix unit. Most faults are of what both forms share.
 MATRIX: Final = (
-    *(Mutant(kernel, *fault) for kernel in ("linear_q4_matrix", "linear_q4_matrix_f16") for fault in (
+    *(Mutant("linear_q4_matrix", *fault) for fault in (
         ("codes not centred", "- 1032.0", "- 1031.0"),
         ("scale of the next group", "((k / 16u) >> params.group_shift)", "((k / 16u + 2u) >> params.group_shift)"),
         ("scales of the first column", "inside * ((params.k / 16u) >> params.group_shift)", "0u"),
@@ -170,6 +170,7 @@ MATRIX: Final = (
     Mutant("linear_q4_matrix", "no rest of the weights", "scaled(codes_of(w.x), difference(w.y, w.y & 0xfff0u))", "vec4u()"),
     Mutant("linear_q4_matrix", "the rest of a scale is rounded", "w.y & 0xfff0u, w.y, PARTS == 1u", "w.y & 0xff00u, w.y, PARTS == 1u"),
     Mutant("linear_q4_matrix", "every part is the first", "part * span; k < end", "0u; k < end"),
+    Mutant("linear_q4_matrix_f16", "codes not centred", "- 1032.0", "- 1031.0"),
     Mutant("linear_q4_matrix_f16", "the third piece of columns for the fourth", "w_at_i + 8u * (more + 16u)", "w_at_i + 8u * (more + 0u)"),
     Mutant("linear_q4_matrix_f16", "the last rows of weights forgotten", "= w_first(w_3)", "= w_first(w_2)"),
     *(Mutant(kernel, *fault) for kernel in ("to_halves", "to_halves_f16") for fault in (
