@@ -67,6 +67,8 @@ def test_logits_tokens_and_drafts_are_the_references(
         scale_dtype: ScaleDtype) -> None:
     prompt, tokens, drafts, logits = reference(group, scale_dtype)
     for name, mask in MASKS.items():
+        if name == "no fusion" and (group, scale_dtype) != (64, ScaleDtype.F32):
+            continue  # how a fusion reads scales does not depend on their group
         with opened(chrome, bundles(group, scale_dtype), variant, route_mask=mask) as page:
             routes: dict[str, Any] = page.opened["routes"]
             found = page.generate(prompt, len(tokens))
