@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gemma4web.program.ir import Q4_GROUP
+from gemma4web.program.ir import Q4_GROUPS
 
 NAMES: Final = {"S": "sliding_attention", "F": "full_attention"}
 GROUPS: Final = "groups"
@@ -167,7 +167,7 @@ def _head_dim(name: str, values: dict[str, Any], draws: _Draws) -> int:
     counts = (values["heads"], values["assistant_heads"])
     return draws.choice(name, [
         size for size in _SIZES[values["sizes"]][name] if values["partial_rotary_factor"] * size >= 2
-        and (values["sizes"] != GROUPS or all(count * size % Q4_GROUP == 0 for count in counts))])
+        and (values["sizes"] != GROUPS or all(count * size % Q4_GROUPS[0] == 0 for count in counts))])
 
 
 def draw_case(seed: int) -> Case:
