@@ -58,10 +58,12 @@ fn main(
     let d = values[starts.w + unit];
     let scale = vec4f(scale_of(0u, columns.x, 2u * unit), scale_of(0u, columns.y, 2u * unit), scale_of(0u, columns.z, 2u * unit),
                       scale_of(0u, columns.w, 2u * unit));
-    sum_0 = fma(unit_sum(a, b, c, d, 0u, unit), scale, sum_0);
+    var parts = with_columns(codes_of(a.x, b.x, c.x, d.x), codes_of(a.y, b.y, c.y, d.y), unit, Parts());
+    parts = with_columns(codes_of(a.z, b.z, c.z, d.z), codes_of(a.w, b.w, c.w, d.w), unit + 3u * units, parts);
+    sum_0 = fma(value_of(parts.row_0, powers[unit]), scale, sum_0);
     if MORE_ROWS != 0u {
-      sum_1 = fma(unit_sum(a, b, c, d, 1u, unit), scale, sum_1);
-      sum_2 = fma(unit_sum(a, b, c, d, 2u, unit), scale, sum_2);
+      sum_1 = fma(value_of(parts.row_1, powers[units + unit]), scale, sum_1);
+      sum_2 = fma(value_of(parts.row_2, powers[2u * units + unit]), scale, sum_2);
     }
   }
   var sum = tree_sum(rows_of(sum_0.x, sum_1.x, sum_2.x), rows_of(sum_0.y, sum_1.y, sum_2.y), rows_of(sum_0.z, sum_1.z, sum_2.z),

@@ -65,10 +65,29 @@ fn main(
   @builtin(local_invocation_index) thread: u32,
 ) {
   let block = linear_group(group, groups) * (THREADS / params.lanes) + thread / params.lanes;
-  let gate = column_sum(0u, params.n, params.lanes, block, thread);
+  var gate = Rows();
   var up = Rows();
-  if (params.flags & HAS_OTHER) == 0u {
-    up = column_sum(1u, params.n, params.lanes, block, thread);
+  if (params.flags & HAS_OTHER) != 0u {
+    gate = column_sum(0u, params.n, params.lanes, block, thread);
+  } else {
+    // In one loop, so that x is read once for both weights.
+    let columns = columns_of(block, params.n);
+    var gates = Parts();
+    var ups = Parts();
+    for (var unit = thread % params.lanes; unit < params.k / 16u; unit += params.lanes) {
+      let first = unit_at(0u, columns, unit);
+      let second = unit_at(1u, columns, unit);
+      gates.row_0 = with_unit(first, 4u * unit, gates.row_0);
+      ups.row_0 = with_unit(second, 4u * unit, ups.row_0);
+      if MORE_ROWS != 0u {
+        gates.row_1 = with_unit(first, 4u * unit + params.k / 4u, gates.row_1);
+        ups.row_1 = with_unit(second, 4u * unit + params.k / 4u, ups.row_1);
+        gates.row_2 = with_unit(first, 4u * unit + params.k / 2u, gates.row_2);
+        ups.row_2 = with_unit(second, 4u * unit + params.k / 2u, ups.row_2);
+      }
+    }
+    gate = rows_sum(gates, params.lanes, thread);
+    up = rows_sum(ups, params.lanes, thread);
   }
   let column = column_of(block, thread);
   if thread % params.lanes < COLUMNS && column < params.n {

@@ -32,8 +32,19 @@ fn tree_sum(a: Rows, b: Rows, c: Rows, d: Rows, lanes: u32, thread: u32) -> Rows
   var first = select(a, c, odd) + exchanged(select(c, a, odd), 1u, thread, 0u);
   let second = select(b, d, odd) + exchanged(select(d, b, odd), 1u, thread, 1u);
   first = select(first, second, upper) + exchanged(select(second, first, upper), 2u, thread, 0u);
-  for (var stride = 4u; stride < lanes; stride *= 2u) {
+  var stride = 4u;
+  for (; stride < lanes && stride < max(params.subgroup, lanes / 4u); stride *= 2u) {
     first += exchanged(first, stride, thread, 0u);
+  }
+  // What is left, two or four sums, goes over memory at once, in the additions of further steps.
+  if stride < lanes {
+    workgroupBarrier();
+    handed[thread] = first;
+    workgroupBarrier();
+    first += handed[thread ^ stride];
+    if 2u * stride < lanes {
+      first += handed[thread ^ (2u * stride)] + handed[thread ^ (3u * stride)];
+    }
   }
   return first;
 }

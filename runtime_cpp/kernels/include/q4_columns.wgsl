@@ -5,41 +5,67 @@
 // Products of one or three rows of x with blocks of 4 columns of a 4-bit weight; the lanes of a block share its k. The kernel
 // names x and params, which weight's words and scales (words_at, scale_word), and MORE_ROWS.
 
-// The sum over 16 columns of x from vector i on; what 16 + 8 adds to every code goes in first, with the other sign.
-fn unit_sum(low: vec4u, high: vec4u, i: u32) -> vec4f {
+// 16 columns of x of each of a block's columns.
+struct Unit {
+  low: vec4u,
+  high: vec4u,
+  scale: vec4f,
+}
+
+// Of every row, for a block's columns.
+struct Parts {
+  row_0: vec4f,
+  row_1: vec4f,
+  row_2: vec4f,
+}
+
+// Columns behind the last are those of the last, and are not written.
+fn columns_of(block: u32, n: u32) -> vec4u {
+  return min(vec4u(COLUMNS * block) + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
+}
+
+fn unit_at(matrix: u32, columns: vec4u, unit: u32) -> Unit {
+  let at = columns * (params.k / 16u) + unit;
+  let a = words_at(matrix, at.x);
+  let b = words_at(matrix, at.y);
+  let c = words_at(matrix, at.z);
+  let d = words_at(matrix, at.w);
+  return Unit(vec4u(a.x, b.x, c.x, d.x), vec4u(a.y, b.y, c.y, d.y),
+              vec4f(scale_of(matrix, columns.x, unit), scale_of(matrix, columns.y, unit), scale_of(matrix, columns.z, unit),
+                    scale_of(matrix, columns.w, unit)));
+}
+
+// sum + a unit's products with x from vector i on; what 16 + 8 adds to every code goes in first, with the other sign. Every row
+// goes through the same additions, in explicit fma, so that one row and three give the same bits.
+fn with_unit(unit: Unit, i: u32, sum: vec4f) -> vec4f {
   let a = x[i];
   let b = x[i + 1u];
   let c = x[i + 2u];
   let d = x[i + 3u];
   let s = (a + b) + (c + d);
-  return eight(high, c, d, eight(low, a, b, vec4f(-24.0 * ((s.x + s.y) + (s.z + s.w)))));
+  let part = eight(unit.high, c, d, eight(unit.low, a, b, vec4f(-24.0 * ((s.x + s.y) + (s.z + s.w)))));
+  return fma(part, unit.scale, sum);
 }
 
 // All threads of the workgroup call it.
+fn rows_sum(parts: Parts, lanes: u32, thread: u32) -> Rows {
+  let a = parts.row_0;
+  let b = parts.row_1;
+  let c = parts.row_2;
+  return tree_sum(rows_of(a.x, b.x, c.x), rows_of(a.y, b.y, c.y), rows_of(a.z, b.z, c.z), rows_of(a.w, b.w, c.w), lanes, thread);
+}
+
+// Of one weight. All threads of the workgroup call it.
 fn column_sum(matrix: u32, n: u32, lanes: u32, block: u32, thread: u32) -> Rows {
-  let units = params.k / 16u;
-  // Columns behind the last are those of the last, and are not written.
-  let columns = min(vec4u(COLUMNS * block) + vec4u(0u, 1u, 2u, 3u), vec4u(n - 1u));
-  let starts = columns * units;
-  // Every row goes through the same additions, in explicit fma, so that one row and three give the same bits.
-  var sum_0 = vec4f();
-  var sum_1 = vec4f();
-  var sum_2 = vec4f();
-  for (var unit = thread % lanes; unit < units; unit += lanes) {
-    let a = words_at(matrix, starts.x + unit);
-    let b = words_at(matrix, starts.y + unit);
-    let c = words_at(matrix, starts.z + unit);
-    let d = words_at(matrix, starts.w + unit);
-    let low = vec4u(a.x, b.x, c.x, d.x);
-    let high = vec4u(a.y, b.y, c.y, d.y);
-    let scale = vec4f(scale_of(matrix, columns.x, unit), scale_of(matrix, columns.y, unit),
-                      scale_of(matrix, columns.z, unit), scale_of(matrix, columns.w, unit));
-    sum_0 = fma(unit_sum(low, high, 4u * unit), scale, sum_0);
+  let columns = columns_of(block, n);
+  var sums = Parts();
+  for (var unit = thread % lanes; unit < params.k / 16u; unit += lanes) {
+    let words = unit_at(matrix, columns, unit);
+    sums.row_0 = with_unit(words, 4u * unit, sums.row_0);
     if MORE_ROWS != 0u {
-      sum_1 = fma(unit_sum(low, high, 4u * unit + params.k / 4u), scale, sum_1);
-      sum_2 = fma(unit_sum(low, high, 4u * unit + params.k / 2u), scale, sum_2);
+      sums.row_1 = with_unit(words, 4u * unit + params.k / 4u, sums.row_1);
+      sums.row_2 = with_unit(words, 4u * unit + params.k / 2u, sums.row_2);
     }
   }
-  return tree_sum(rows_of(sum_0.x, sum_1.x, sum_2.x), rows_of(sum_0.y, sum_1.y, sum_2.y), rows_of(sum_0.z, sum_1.z, sum_2.z),
-                  rows_of(sum_0.w, sum_1.w, sum_2.w), lanes, thread);
+  return rows_sum(sums, lanes, thread);
 }

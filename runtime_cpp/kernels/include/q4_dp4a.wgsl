@@ -9,7 +9,8 @@ struct Codes {
 }
 
 // 16 * (code - 8) of 8 columns of x for each of 4 columns of weights.
-fn codes_of(words: vec4u) -> Codes {
+fn codes_of(a: u32, b: u32, c: u32, d: u32) -> Codes {
+  let words = vec4u(a, b, c, d);
   return Codes(((words << vec4u(4u)) & vec4u(0xf0f0f0f0u)) ^ vec4u(0x80808080u),
                (words & vec4u(0xf0f0f0f0u)) ^ vec4u(0x80808080u));
 }
@@ -21,21 +22,41 @@ fn dots(codes: Codes, even: u32, odd: u32, sum: vec4i) -> vec4i {
                dot4I8Packed(codes.even.w, even) + (dot4I8Packed(codes.odd.w, odd) + sum.w));
 }
 
-fn unit_sum(a: vec4u, b: vec4u, c: vec4u, d: vec4u, row: u32, unit: u32) -> vec4f {
+// Sums of the three digits of a row, for 4 columns of weights.
+struct Digits {
+  low: vec4i,
+  middle: vec4i,
+  high: vec4i,
+}
+
+struct Parts {
+  row_0: Digits,
+  row_1: Digits,
+  row_2: Digits,
+}
+
+// sums + 16 columns of x, whose digits are the vectors from `place` on.
+fn with_digits(first: Codes, second: Codes, place: u32, sums: Digits) -> Digits {
   let units = params.k / 32u;
-  let place = row * 6u * units + unit;
   let p = digits[place];
   let q = digits[place + units];
   let r = digits[place + 2u * units];
-  let s = digits[place + 3u * units];
-  let t = digits[place + 4u * units];
-  let u = digits[place + 5u * units];
-  let first = codes_of(vec4u(a.x, b.x, c.x, d.x));
-  let second = codes_of(vec4u(a.y, b.y, c.y, d.y));
-  let third = codes_of(vec4u(a.z, b.z, c.z, d.z));
-  let fourth = codes_of(vec4u(a.w, b.w, c.w, d.w));
-  let low = dots(fourth, u.x, u.y, dots(third, s.x, s.y, dots(second, r.x, r.y, dots(first, p.x, p.y, vec4i()))));
-  let middle = dots(fourth, u.z, u.w, dots(third, s.z, s.w, dots(second, r.z, r.w, dots(first, p.z, p.w, vec4i()))));
-  let high = dots(fourth, t.z, t.w, dots(third, t.x, t.y, dots(second, q.z, q.w, dots(first, q.x, q.y, vec4i()))));
-  return fma(vec4f(high), vec4f(65536.0), vec4f(low + 256 * middle)) * powers[row * units + unit];
+  return Digits(dots(second, r.x, r.y, dots(first, p.x, p.y, sums.low)), dots(second, r.z, r.w, dots(first, p.z, p.w, sums.middle)),
+                dots(second, q.z, q.w, dots(first, q.x, q.y, sums.high)));
+}
+
+// The same of every row, so that codes are unpacked once.
+fn with_columns(first: Codes, second: Codes, place: u32, sums: Parts) -> Parts {
+  let row = 6u * (params.k / 32u);
+  var parts = sums;
+  parts.row_0 = with_digits(first, second, place, sums.row_0);
+  if MORE_ROWS != 0u {
+    parts.row_1 = with_digits(first, second, row + place, sums.row_1);
+    parts.row_2 = with_digits(first, second, 2u * row + place, sums.row_2);
+  }
+  return parts;
+}
+
+fn value_of(sums: Digits, power: f32) -> vec4f {
+  return fma(vec4f(sums.high), vec4f(65536.0), vec4f(sums.low + 256 * sums.middle)) * power;
 }

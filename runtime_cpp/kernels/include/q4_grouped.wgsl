@@ -8,8 +8,8 @@ const HAS_BIAS = 2u;
 // `unit`: which 16 columns of x.
 fn scale_of(matrix: u32, column: u32, unit: u32) -> f32 {
   let i = column * ((params.k / 16u) >> params.group_shift) + (unit >> params.group_shift);
-  if (params.flags & F32_SCALES) != 0u {
-    return bitcast<f32>(scale_word(matrix, i));
-  }
-  return q4_scale(scale_word(matrix, i / 2u), i);
+  // Without a branch, so that loads of several columns are on their way together.
+  let whole = (params.flags & F32_SCALES) != 0u;
+  let word = scale_word(matrix, select(i / 2u, i, whole));
+  return select(q4_scale(word, i), bitcast<f32>(word), whole);
 }
