@@ -65,15 +65,14 @@ fn main(
   @builtin(local_invocation_index) thread: u32,
 ) {
   let block = linear_group(group, groups) * (THREADS / params.lanes) + thread / params.lanes;
-  var gate = Rows();
-  var up = Rows();
-  if (params.flags & HAS_OTHER) != 0u {
-    gate = column_sum(0u, params.n, params.lanes, block, thread);
+  let lone = (params.flags & HAS_OTHER) != 0u;
+  var gates = Parts();
+  var ups = Parts();
+  if lone {
+    gates = parts_of(0u, params.n, params.lanes, block, thread);
   } else {
     // In one loop, so that x is read once for both weights.
     let columns = columns_of(block, params.n);
-    var gates = Parts();
-    var ups = Parts();
     for (var unit = thread % params.lanes; unit < params.k / 16u; unit += params.lanes) {
       let first = unit_at(0u, columns, unit);
       let second = unit_at(1u, columns, unit);
@@ -86,14 +85,17 @@ fn main(
         ups.row_2 = with_unit(second, 4u * unit + params.k / 2u, ups.row_2);
       }
     }
-    gate = rows_sum(gates, params.lanes, thread);
+  }
+  let gate = rows_sum(gates, params.lanes, thread);
+  var up = Rows();
+  if !lone {
     up = rows_sum(ups, params.lanes, thread);
   }
   let column = column_of(block, thread);
   if thread % params.lanes < COLUMNS && column < params.n {
     for (var row = 0u; row <= 2u * MORE_ROWS; row++) {
       var factor = row_of(up, row);
-      if (params.flags & HAS_OTHER) != 0u {
+      if lone {
         factor = other[row * params.stride + params.offset + column];
       }
       out[row * params.n + column] = activated(row_of(gate, row)) * factor;

@@ -42,7 +42,7 @@ fn main(
   @builtin(local_invocation_index) thread: u32,
 ) {
   let block = linear_group(group, groups) * (THREADS / params.lanes) + thread / params.lanes;
-  var sum = column_sum(0u, params.n, params.lanes, block, thread);
+  var sum = rows_sum(parts_of(0u, params.n, params.lanes, block, thread), params.lanes, thread);
   let column = column_of(block, thread);
   if thread % params.lanes < COLUMNS && column < params.n {
     if (params.flags & HAS_BIAS) != 0u {

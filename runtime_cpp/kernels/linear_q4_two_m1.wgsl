@@ -87,15 +87,16 @@ fn main(
   }
   let block = index * (THREADS / lanes) + thread / lanes;
   // Named one by one, so that the choice of the weight is outside the loop.
-  var sum = Rows();
+  var parts = Parts();
   switch matrix {
     case 0u: {
-      sum = column_sum(0u, n, lanes, block, thread);
+      parts = parts_of(0u, n, lanes, block, thread);
     }
     default: {
-      sum = column_sum(1u, n, lanes, block, thread);
+      parts = parts_of(1u, n, lanes, block, thread);
     }
   }
+  let sum = rows_sum(parts, lanes, thread);
   let column = column_of(block, thread);
   if thread % lanes < COLUMNS && column < n {
     for (var row = 0u; row <= 2u * MORE_ROWS; row++) {

@@ -47,25 +47,25 @@ fn with_unit(unit: Unit, i: u32, sum: vec4f) -> vec4f {
   return fma(part, unit.scale, sum);
 }
 
+// What this thread has of a block of one weight.
+fn parts_of(matrix: u32, n: u32, lanes: u32, block: u32, thread: u32) -> Parts {
+  let columns = columns_of(block, n);
+  var parts = Parts();
+  for (var unit = thread % lanes; unit < params.k / 16u; unit += lanes) {
+    let words = unit_at(matrix, columns, unit);
+    parts.row_0 = with_unit(words, 4u * unit, parts.row_0);
+    if MORE_ROWS != 0u {
+      parts.row_1 = with_unit(words, 4u * unit + params.k / 4u, parts.row_1);
+      parts.row_2 = with_unit(words, 4u * unit + params.k / 2u, parts.row_2);
+    }
+  }
+  return parts;
+}
+
 // All threads of the workgroup call it.
 fn rows_sum(parts: Parts, lanes: u32, thread: u32) -> Rows {
   let a = parts.row_0;
   let b = parts.row_1;
   let c = parts.row_2;
   return tree_sum(rows_of(a.x, b.x, c.x), rows_of(a.y, b.y, c.y), rows_of(a.z, b.z, c.z), rows_of(a.w, b.w, c.w), lanes, thread);
-}
-
-// Of one weight. All threads of the workgroup call it.
-fn column_sum(matrix: u32, n: u32, lanes: u32, block: u32, thread: u32) -> Rows {
-  let columns = columns_of(block, n);
-  var sums = Parts();
-  for (var unit = thread % lanes; unit < params.k / 16u; unit += lanes) {
-    let words = unit_at(matrix, columns, unit);
-    sums.row_0 = with_unit(words, 4u * unit, sums.row_0);
-    if MORE_ROWS != 0u {
-      sums.row_1 = with_unit(words, 4u * unit + params.k / 4u, sums.row_1);
-      sums.row_2 = with_unit(words, 4u * unit + params.k / 2u, sums.row_2);
-    }
-  }
-  return rows_sum(sums, lanes, thread);
 }
