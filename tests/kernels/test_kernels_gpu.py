@@ -331,7 +331,7 @@ def test_the_harness_sees_what_it_must(gpu_page: GpuPage) -> None:
     made = build("fill: 10007 elements")
     text = kernels()["fill"].text
     for old, new, words in (("out[i] =", "out[i / 2u] =", "elements are wrong"),
-                            ("4u * i + 4u <= params.count", "true", "behind the output")):
+                            ("first - lane + VECTORS <= params.count / 4u", "true", "behind the output")):
         assert old in text and any(words in problem for problem in run_case(gpu_page, made, text=text.replace(old, new)))
     with pytest.raises(BrowserError, match="unresolved"):
         run_case(gpu_page, made, text=text.replace("scalar[0]", "scaler[0]"))
