@@ -4,7 +4,7 @@
 //! tolerance: 2e-5
 //! include: include/finite.wgsl
 //! include: include/grid.wgsl
-//! include: include/reduce.wgsl
+//! include: include/sum.wgsl
 //! include: include/visible.wgsl
 
 const LANES = 64u;
@@ -60,7 +60,7 @@ fn main(
   for (var t = range.x + i32(lane); t < range.y; t += i32(LANES)) {
     sum += exp(scores[start + u32(t) % params.capacity] - top);
   }
-  let total = workgroup_sum(lane, sum);
+  let total = workgroup_reduced(lane, sum);
   for (var t = range.x + i32(lane); t < range.y; t += i32(LANES)) {
     let at = start + u32(t) % params.capacity;
     var weight = exp(scores[at] - top) / total;

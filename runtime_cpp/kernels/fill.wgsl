@@ -1,11 +1,11 @@
 //! formula: out[i] = scalar[0] + offset
-//! dispatch: four vectors of 4 elements a thread: ceil(count / 1024) groups
+//! dispatch: sixteen vectors of 4 elements a thread: ceil(count / 4096) groups
 //! reference: fill
 //! tolerance: exact
 //! include: include/grid.wgsl
 
-// Of a thread, so that neighbours in a workgroup are neighbours in memory.
-const VECTORS = 4u;
+// Of a workgroup, 16 a thread, so that neighbours in it are neighbours in memory.
+const VECTORS = 1024u;
 
 struct Params {
   count: u32,
@@ -22,15 +22,17 @@ fn main(
   @builtin(num_workgroups) groups: vec3u,
   @builtin(local_invocation_index) lane: u32,
 ) {
-  let first = VECTORS * 64u * linear_group(group, groups) + lane;
+  let first = VECTORS * linear_group(group, groups) + lane;
   let value = vec4f(scalar[0] + params.offset);
-  for (var v = 0u; v < VECTORS; v++) {
-    let i = first + 64u * v;
-    if 4u * i + 4u <= params.count {
-      out[i] = value;
-    } else if 4u * i < params.count {
-      // The last vector keeps what is behind the elements.
-      out[i] = select(out[i], value, vec4u(4u * i) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.count));
+  if first - lane + VECTORS <= params.count / 4u {
+    //! unroll
+    for (var i = 0u; i < VECTORS; i += 64u) {
+      out[first + i] = value;
     }
+    return;
+  }
+  for (var i = first; 4u * i < params.count; i += 64u) {
+    // The last vector keeps what is behind the elements.
+    out[i] = select(out[i], value, vec4u(4u * i) + vec4u(0u, 1u, 2u, 3u) < vec4u(params.count));
   }
 }

@@ -3,7 +3,7 @@
 //! reference: ple_combine
 //! tolerance: 4e-6
 //! include: include/grid.wgsl
-//! include: include/reduce.wgsl
+//! include: include/sum.wgsl
 
 const LANES = 64u;
 const SIDE = 8u;
@@ -38,7 +38,7 @@ fn main(
     let value = context[start + c] * params.context_scale;
     squares += value * value;
   }
-  let mean = workgroup_sum(lane, squares) / f32(params.width);
+  let mean = workgroup_reduced(lane, squares) / f32(params.width);
   let factor = params.context_scale / sqrt(mean + params.eps);
   for (var c = lane; c < params.width; c += 64u) {
     out[start + c] = (context[start + c] * factor * weight[c] + token[start + c]) * params.scale;

@@ -3,6 +3,7 @@
 //! reference: to_digits
 //! tolerance: 3e-7
 //! include: include/grid.wgsl
+//! include: include/largest.wgsl
 
 // Threads of a unit, 8 columns each.
 const SHARES = 4u;
@@ -21,11 +22,6 @@ struct Params {
 @group(0) @binding(3) var<uniform> params: Params;
 
 var<workgroup> largest: array<u32, 64>;
-
-fn largest_of(v: vec4f) -> u32 {
-  let bits = bitcast<vec4u>(v) & vec4u(0x7fffffffu);
-  return max(max(bits.x, bits.y), max(bits.z, bits.w));
-}
 
 fn low_digit(v: vec4i) -> vec4i {
   return (v << vec4u(24u)) >> vec4u(24u);

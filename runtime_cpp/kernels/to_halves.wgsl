@@ -3,6 +3,8 @@
 //! reference: to_halves
 //! tolerance: 3e-7
 //! include: include/grid.wgsl
+//! include: include/largest.wgsl
+//! include: include/reduce.wgsl
 //! variant: to_halves_f16
 //! swap: const PARTS = 1u;
 
@@ -11,7 +13,9 @@
 const PARTS = 2u;
 //! end
 
-const THREADS = 256u;
+const LANES = 256u;
+const SIDE = 16u;
+alias Reduced = u32;
 
 struct Params {
   rows: u32,
@@ -25,11 +29,8 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> powers: array<f32>;
 @group(0) @binding(3) var<uniform> params: Params;
 
-var<workgroup> largest: array<u32, THREADS>;
-
-fn largest_of(v: vec4f) -> u32 {
-  let bits = bitcast<vec4u>(v) & vec4u(0x7fffffffu);
-  return max(max(bits.x, bits.y), max(bits.z, bits.w));
+fn combined(a: u32, b: u32) -> u32 {
+  return max(a, b);
 }
 
 // Cut, not rounded through a half and back: a compiler may take that for nothing at all.
@@ -44,7 +45,7 @@ fn packed(a: vec4f, b: vec4f) -> vec4u {
   );
 }
 
-@compute @workgroup_size(THREADS)
+@compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
   @builtin(num_workgroups) groups: vec3u,
@@ -56,22 +57,15 @@ fn main(
   }
   let first = row * params.eights;
   var most = 0u;
-  for (var i = lane; i < params.eights; i += THREADS) {
+  for (var i = lane; i < params.eights; i += LANES) {
     most = max(most, max(largest_of(x[2u * (first + i)]), largest_of(x[2u * (first + i) + 1u])));
   }
-  largest[lane] = most;
-  for (var step = THREADS / 2u; step > 0u; step /= 2u) {
-    workgroupBarrier();
-    if lane < step {
-      largest[lane] = max(largest[lane], largest[lane + step]);
-    }
-  }
-  workgroupBarrier();
-  let exponent = clamp(largest[0] >> 23u, 64u, 254u);
-  let finite = largest[0] < 0x7f800000u;
+  let largest = workgroup_reduced(lane, most);
+  let exponent = clamp(largest >> 23u, 64u, 254u);
+  let finite = largest < 0x7f800000u;
   // 2^14 <= |x| * up < 2^15 of the largest. A row that is not finite has halves 0, and NaN as its power.
   let up = select(0.0, bitcast<f32>((127u + 14u + 127u - exponent) << 23u), finite);
-  for (var i = lane; i < params.eights; i += THREADS) {
+  for (var i = lane; i < params.eights; i += LANES) {
     let a = select(vec4f(), x[2u * (first + i)] * up, vec4<bool>(finite));
     let b = select(vec4f(), x[2u * (first + i) + 1u] * up, vec4<bool>(finite));
     if PARTS == 1u {

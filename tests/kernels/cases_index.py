@@ -159,7 +159,7 @@ def add_fill(count: int) -> None:
 
 
 # Less than a vector, every remainder, a thread's last vector, a workgroup and one more, a prime, the vocabulary.
-for size in (1, 2, 3, 4, 7, 257, 769, 1023, 1024, 1026, 3 * 1024 + 5, 10007, 262144):
+for size in (1, 2, 3, 4, 7, 257, 1023, 4093, 4096, 4098, 3 * 4096 + 5, 10007, 262144):
     add_fill(size)
 
 

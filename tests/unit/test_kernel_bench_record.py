@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from gemma4web.files import dump_json
 from gemma4web.kernel_bench.record import (
@@ -14,6 +16,7 @@ from gemma4web.kernel_bench.record import (
     KernelBench,
     Roofline,
     RowResult,
+    Spread,
     bound_us,
     faulty,
     fused_ratio,
@@ -22,6 +25,7 @@ from gemma4web.kernel_bench.record import (
     with_ratios,
 )
 from gemma4web.kernel_bench.report import render
+from gemma4web.kernel_bench.summary import print_bench
 from gemma4web.record import Adapter, Browser
 
 ROOFLINE = Roofline(dispatch_us=3.0, read_bytes_per_s=4e12, read_groups=1056, copy_bytes_per_s=3e12, f32_flops=50e12,
@@ -92,7 +96,27 @@ def test_ratios_compare_ours_with_every_peer_that_was_measured() -> None:
 def test_slower_kernels_are_named_worst_first() -> None:
     rows = [row("one", entry("k", "ours", 10.0), entry("f32", "peer", 20.0), entry("f16", "peer", 5.0)),
             row("two", entry("k", "ours", 40.0), entry("f32", "peer", 4.0))]
-    assert [(item.row, item.peer, item.ratio) for item in slower_kernels(rows)] == [("two", "f32", 0.1), ("one", "f16", 0.5)]
+    assert [(item.row, item.peer, item.ratio) for item in slower_kernels(rows, None)] == [("two", "f32", 0.1), ("one", "f16", 0.5)]
+
+
+@pytest.mark.parametrize(("mine", "peer", "wanted"), [
+    ({"median_us": 9.0}, {"median_us": 6.5}, "the difference of 2.5 us is less than an empty dispatch takes, 3 us"),
+    ({"median_us": 90.0}, {"median_us": 6.5, "buffer_copies": 2},
+     "the peer has 2 more buffer copies outside any pass, for which a single compute pass has no room"),
+    ({"median_us": 90.0}, {"median_us": 6.5, "f16": True}, "the peer computes in f16"),
+    ({"median_us": 90.0, "f16": True, "buffer_copies": 1}, {"median_us": 6.5, "f16": True, "buffer_copies": 1}, None),
+    ({"median_us": 90.0}, {"median_us": 88.5, "pass_us": Spread(median_us=80.0, min_us=1.0, max_us=89.0, samples=3)},
+     "the samples of both overlap"),
+])
+def test_a_slower_kernel_is_explained_by_the_numbers_alone(mine: dict[str, Any], peer: dict[str, Any], wanted: str | None) -> None:
+    bench = bench_of(row("one", entry("k", "ours", **mine), entry("p", "peer", **peer)))
+    [item] = slower_kernels(bench.rows, bench.roofline)
+    assert item.reasons == ([wanted] if wanted else [])
+    why = wanted or "nothing that was measured accounts for it"
+    told = StringIO()
+    print_bench(bench, Console(file=told, width=200))
+    assert f"({item.ratio:.2f}): {why}" in told.getvalue()
+    assert f'data-label="why">{why}</td>' in render(bench, record_name="r.json")
 
 
 def test_wrong_and_failed_measurements_are_faults() -> None:

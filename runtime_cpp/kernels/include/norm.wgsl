@@ -1,4 +1,4 @@
-//! include: include/reduce.wgsl
+//! include: include/sum.wgsl
 
 // The norm of one row by a workgroup of LANES, four columns a thread at a time: of the kernel's own x, weight, residual,
 // scalar and params.
@@ -25,7 +25,7 @@ fn squares_of(lane: u32, start: u32) -> vec4f {
 
 // 1 / sqrt(mean + eps) of the row whose squares the threads hold.
 fn inverse_of(lane: u32, squares: vec4f) -> f32 {
-  let mean = workgroup_sum(lane, (squares.x + squares.y) + (squares.z + squares.w)) / f32(params.width);
+  let mean = workgroup_reduced(lane, (squares.x + squares.y) + (squares.z + squares.w)) / f32(params.width);
   return 1.0 / sqrt(mean + params.eps);
 }
 

@@ -19,7 +19,7 @@ void RecordFill(const Site& site, const PassRows&, std::vector<DispatchSpec>& ou
   kernels::FillParams params;
   params.count = site.out(0).dims.back();
   params.offset = site.attributes<schema::Fill>().offset();
-  constexpr uint32_t kElementsOfThread = 16;
+  constexpr uint32_t kElementsOfThread = 64;
   const uint64_t threads = (uint64_t{params.count} + kElementsOfThread - 1) / kElementsOfThread;
   out.push_back(MakeDispatch(kernels::kFill, {site.In(0), site.Out(0)}, params, ElementGroups(kernels::kFill, threads)));
 }

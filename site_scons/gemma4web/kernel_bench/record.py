@@ -110,7 +110,7 @@ class KernelBench(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Slower(msgspec.Struct, frozen=True, kw_only=True):
-    """One of our kernels that a peer beats on a row."""
+    """One of our kernels that a peer beats on a row. ``reasons``: what of the measurement accounts for it, in words."""
 
     row: str
     contender: str
@@ -118,6 +118,7 @@ class Slower(msgspec.Struct, frozen=True, kw_only=True):
     ours_us: float
     peer_us: float
     ratio: float
+    reasons: list[str]
 
 
 def spread_of(samples: Sequence[float]) -> Spread | None:
@@ -152,19 +153,42 @@ def fused_ratio(entry: Entry, entries: Sequence[Entry]) -> float | None:
     return apart.best_us / entry.best_us
 
 
-def slower_kernels(rows: Sequence[RowResult]) -> list[Slower]:
+def slower_kernels(rows: Sequence[RowResult], roofline: Roofline | None) -> list[Slower]:
     """Every row whose fastest kernel of ours is beaten by a peer, with that peer, worst first.
 
     What the runtime would not choose there is in the record beside it, and no news.
     """
     found = []
     for row in rows:
-        ours = [(entry.pass_us.median_us, entry) for entry in row.entries if entry.side == "ours" and entry.pass_us is not None]
-        if ours:
-            median_us, best = min(ours, key=lambda item: item[0])
-            found += [Slower(row=row.name, contender=best.name, peer=peer, ours_us=median_us, peer_us=ratio * median_us,
-                             ratio=ratio) for peer, ratio in best.ratios.items() if ratio < 1.0]
+        timed = [(entry.pass_us, entry) for entry in row.entries if entry.pass_us is not None]
+        ours = [(spread, entry) for spread, entry in timed if entry.side == "ours"]
+        if not ours:
+            continue
+        spread, best = min(ours, key=lambda item: item[0].median_us)
+        for peer_spread, peer in timed:
+            ratio = best.ratios.get(peer.name, 1.0)
+            if peer.side == "peer" and ratio < 1.0:
+                found.append(Slower(row=row.name, contender=best.name, peer=peer.name, ours_us=spread.median_us,
+                                    peer_us=peer_spread.median_us, ratio=ratio,
+                                    reasons=_reasons((best, spread), (peer, peer_spread), roofline)))
     return sorted(found, key=lambda item: item.ratio)
+
+
+def _reasons(ours: tuple[Entry, Spread], peer: tuple[Entry, Spread], roofline: Roofline | None) -> list[str]:
+    """Only what the numbers themselves say; empty where they say nothing."""
+    (mine, spread), (other, peer_spread) = ours, peer
+    found = []
+    copies = other.buffer_copies - mine.buffer_copies
+    if copies > 0:
+        found.append(f"the peer has {copies} more buffer {'copy' if copies == 1 else 'copies'} outside any pass, for which a "
+                     "single compute pass has no room")
+    if other.f16 and not mine.f16:
+        found.append("the peer computes in f16")
+    if roofline is not None and (gap_us := spread.median_us - peer_spread.median_us) <= roofline.dispatch_us:
+        found.append(f"the difference of {gap_us:.3g} us is less than an empty dispatch takes, {roofline.dispatch_us:.3g} us")
+    if spread.min_us <= peer_spread.max_us and spread.samples > 1:
+        found.append("the samples of both overlap")
+    return found
 
 
 def faulty(rows: Sequence[RowResult]) -> list[str]:

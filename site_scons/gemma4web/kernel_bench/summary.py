@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gemma4web.kernel_bench.record import Entry, KernelBench, Spread, faulty, fused_ratio, slower_kernels
+from gemma4web.kernel_bench.record import Entry, KernelBench, Slower, Spread, faulty, fused_ratio, slower_kernels
 from gemma4web.summary import SOFTWARE_LABEL
 
 
@@ -35,6 +35,10 @@ def ratio_text(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
 
 
+def reasons_text(item: Slower) -> str:
+    return "; ".join(item.reasons) or "nothing that was measured accounts for it"
+
+
 def print_bench(bench: KernelBench, console: Console) -> None:
     table = Table(title=title_of(bench), title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     # Long names fold; numbers are never cut.
@@ -59,8 +63,8 @@ def print_bench(bench: KernelBench, console: Console) -> None:
                       f"empty dependent dispatch {line.dispatch_us:.3g} us")
     for fault in faulty(bench.rows):
         console.print(fault, style="red", markup=False, soft_wrap=True)
-    if slower := slower_kernels(bench.rows):
+    if slower := slower_kernels(bench.rows, bench.roofline):
         console.print(f"slower than the peer: {len(slower)}", style="yellow")
         for item in slower:
             console.print(f"  {item.row}: {item.contender} {number(item.ours_us)} us, {item.peer} {number(item.peer_us)} us "
-                          f"({item.ratio:.2f})", markup=False, soft_wrap=True)
+                          f"({item.ratio:.2f}): {reasons_text(item)}", markup=False, soft_wrap=True)
