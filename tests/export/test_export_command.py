@@ -30,6 +30,7 @@ from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.files import sha256_file
 from gemma4web.program import certify, ir
+from gemma4web.toolchain.progress import NoProgress
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -377,13 +378,26 @@ def test_an_incomplete_checkpoint_comes_with_a_remedy(micro_pair: tuple[Path, Pa
 def test_input_that_changes_meanwhile(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
     pair = _copy(micro_pair, tmp_path)
 
-    def disturb(step: Any) -> None:
-        if step.name == "write weights" and step.total:
-            (pair[0] / "config.json").write_text((pair[0] / "config.json").read_text() + " ")
+    class Disturbing(NoProgress):
+        def begin(self, title: str) -> None:
+            if title == "write weights":
+                (pair[0] / "config.json").write_text((pair[0] / "config.json").read_text() + " ")
 
     with pytest.raises(CheckpointError, match=r"config\.json changed during the export"):
-        export(ExportOptions(target=pair[0], out=tmp_path / "model"), disturb)
+        export(ExportOptions(target=pair[0], out=tmp_path / "model"), Disturbing())
     assert not (tmp_path / "model").exists() and not (tmp_path / ".model.partial").exists()
+
+
+def test_progress_where_there_is_no_terminal(micro_pair: tuple[Path, Path], tmp_path: Path,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole lines, as a log takes them, of every step when it begins and when it ends; a failure prints nothing but itself."""
+    assert _run(micro_pair, tmp_path / "model") == 0
+    shown = capsys.readouterr().err
+    lines = re.sub(r"\d+\.\d s", "N s", shown).splitlines()
+    assert lines == [line for title in ("hash target", "hash assistant", "write weights")
+                     for line in (f"{title} ...", f"{title}: done after N s")]
+    assert _run(micro_pair, tmp_path / "other", "--context", "0") == 2
+    assert capsys.readouterr().err.startswith("gemma4web export: UsageError: context 0")
 
 
 def test_interrupt_leaves_nothing(tmp_path: Path) -> None:

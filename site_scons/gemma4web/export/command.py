@@ -8,15 +8,6 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
 from gemma4web.export.exporter import (
@@ -26,7 +17,6 @@ from gemma4web.export.exporter import (
     SCHEMA,
     ExportOptions,
     Plan,
-    Step,
     export,
     plan,
     refuse_existing,
@@ -39,6 +29,7 @@ from gemma4web.files import load_json
 from gemma4web.program import codec
 from gemma4web.program.certify import in_words
 from gemma4web.program.ir import Q4_GROUPS, Proof, Property, QueryPositions, Role, ScaleDtype
+from gemma4web.toolchain.progress import default_progress
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -90,11 +81,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", help="name of the model in its receipt (default: from the target)")
     add_hub_options(parser)
     return parser
-
-
-def _display(console: Console) -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-                    TimeRemainingColumn(), console=console)
 
 
 def _size(count: int) -> str:
@@ -170,18 +156,8 @@ def main(argv: list[str]) -> int:
 
 
 def _export(options: ExportOptions) -> None:
-    console = Console(stderr=True)
-    tasks: dict[str, TaskID] = {}
     began = time.monotonic()
-    with _display(console) as progress:
-
-        def report(step: Step) -> None:
-            if step.total:
-                tasks[step.name] = progress.add_task(step.name, total=step.total)
-            else:
-                progress.advance(tasks[step.name], step.done)
-
-        folder = export(options, report)
+    folder = export(options, default_progress())
     size = sum(path.stat().st_size for path in folder.iterdir())
     receipt = load_json(folder / MODEL_FILE, schema=SCHEMA)
     print(f"{folder}: {size / 1e6:.1f} MB, {receipt['weights']}, in {time.monotonic() - began:.1f} s")

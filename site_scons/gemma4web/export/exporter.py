@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.program import certify, codec, ir, methods
 from gemma4web.program.architecture import Assistant, Target
 from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, ScaleDtype, Tensor, Weight
+from gemma4web.toolchain.progress import NoProgress, SetUpProgress, counted
 
 DEFAULT_PREFILL_ROWS: Final = 512
 DEFAULT_CONTEXT: Final = 8960
@@ -74,18 +75,6 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """What a progress display is told: a step of ``total`` bytes begins, or ``done`` more bytes of it are through."""
-
-    name: str
-    total: int = 0
-    done: int = 0
-
-
-Report = Callable[[Step], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Input:
     """One input file as it was when its hash was taken."""
 
@@ -95,20 +84,19 @@ class _Input:
     sha256: str
 
 
-def _hash_inputs(source: Source, acquired: Acquisition | None, report: Report) -> dict[str, _Input]:
+def _hash_inputs(source: Source, acquired: Acquisition | None, progress: SetUpProgress) -> dict[str, _Input]:
     """Inputs by name; of a fetched checkpoint by path in its repository, where each has to be what was fetched."""
-    paths, step = source.inputs(), f"hash {source.path.name}"
-    report(Step(name=step, total=sum(path.stat().st_size for path in paths)))
-    inputs = {}
-    for path in paths:
-        before, digest = path.stat(), hashlib.sha256()
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-                report(Step(name=step, done=len(block)))
-        found = FileRecord(bytes=before.st_size, sha256=digest.hexdigest())
-        name = path.name if acquired is None else acquired.check(path, found)
-        inputs[name] = _Input(path=path, bytes=found.bytes, modified_ns=before.st_mtime_ns, sha256=found.sha256)
+    paths, inputs = source.inputs(), {}
+    with counted(progress, f"hash {source.path.name}", sum(path.stat().st_size for path in paths)) as through:
+        for path in paths:
+            before, digest = path.stat(), hashlib.sha256()
+            with path.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+                    through(len(block))
+            found = FileRecord(bytes=before.st_size, sha256=digest.hexdigest())
+            name = path.name if acquired is None else acquired.check(path, found)
+            inputs[name] = _Input(path=path, bytes=found.bytes, modified_ns=before.st_mtime_ns, sha256=found.sha256)
     return inputs
 
 
@@ -313,8 +301,8 @@ def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str
     }).encode()
 
 
-def _write(job: _Job, publication: Publication, report: Report) -> None:
-    inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), report)
+def _write(job: _Job, publication: Publication, progress: SetUpProgress) -> None:
+    inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), progress)
               for role, source in job.sources.items()}
     acquisition = _acquisition(job, inputs)
     files: dict[str, dict[str, Any]] = {}
@@ -325,14 +313,13 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
         return str(files[name]["sha256"])
 
     receipt = put(SOURCE_FILE, _source_receipt(job, acquisition))
-    report(Step(name="write weights", total=sum(map(shards.planned_bytes, job.plans))))
     written = []
-    for shard_plan in job.plans:
-        with publication.open(shard_plan.file) as stream:
-            done = shards.write(shard_plan, job.sources[shard_plan.role], stream,
-                                lambda count: report(Step(name="write weights", done=count)))
-        written.append(done)
-        files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
+    with counted(progress, "write weights", sum(map(shards.planned_bytes, job.plans))) as through:
+        for shard_plan in job.plans:
+            with publication.open(shard_plan.file) as stream:
+                done = shards.write(shard_plan, job.sources[shard_plan.role], stream, through)
+            written.append(done)
+            files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
     programs = [place(graph, job.certificates[graph.method], written, job.stop_ids, receipt) for graph in job.graphs]
     for program in programs:
         data = codec.to_bytes(program)
@@ -391,7 +378,7 @@ def plan(options: ExportOptions) -> Plan:
             certificates=job.certificates)
 
 
-def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
+def export(options: ExportOptions, progress: SetUpProgress | None = None) -> Path:
     """Exports a target, and an assistant when one is given, to a new folder; returns the folder.
 
     Raises CheckpointError, UsageError or PublishError; the destination then does not exist.
@@ -399,6 +386,6 @@ def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
     refuse_inside_a_model(options.out)
     with Publication(options.out) as publication:
         with _prepared(options) as job:
-            _write(job, publication, report)
+            _write(job, publication, progress or NoProgress())
         publication.commit()
     return publication.destination
