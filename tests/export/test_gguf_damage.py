@@ -116,7 +116,7 @@ _LARGE_STEP = np.full((32, 64), 0x7C, np.uint8)
     (ASSISTANT, _tensor("masked_embd_ordering", np.zeros(VOCAB, np.int32), Type.I32),
      "masked_embd_ordering is no permutation of 0..511"),
     (ASSISTANT, _tensor("masked_embd_ordering", np.zeros(VOCAB, np.float32)),
-     "masked_embd_ordering is F32, wanted I64 or I32"),
+     "masked_embd_ordering is F32, wanted one of I64, I32"),
     (ASSISTANT, _tensor("nextn.pre_projection.weight", None), "tensor nextn.pre_projection.weight is missing"),
     (ASSISTANT, _tensor("token_embd.weight", np.ones((256, 64), np.float32)),
      "rows of token_embd.weight` is 256, wanted the target's 512"),
@@ -162,7 +162,7 @@ def test_remedies(story: tuple[Path, Path], tmp_path: Path) -> None:
     other.write(tmp_path / "llama.gguf")
     assert advice(tmp_path / "llama.gguf") == "name a Gemma 4 text model or its assistant"
     (tmp_path / "notes.txt").write_text("hello")
-    assert advice(tmp_path / "notes.txt") == "name a GGUF file, or the folder of a Hugging Face checkpoint"
+    assert advice(tmp_path / "notes.txt") == "name a checkpoint's folder with config.json and safetensors, or a GGUF file"
     more = pack.File(architecture="gemma4", metadata={}, tensors={"a": (np.zeros((1, 144), np.uint8), Type.Q4_K)})
     more.write(tmp_path / "q4_k.gguf")
     assert advice(tmp_path / "q4_k.gguf").startswith("name a file whose matrices are Q4_0, Q6_K, Q8_0, BF16, F16 or F32")

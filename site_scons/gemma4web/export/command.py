@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,17 +11,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from gemma4web.export import destination
 from gemma4web.export.exporter import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_ROWS,
-    MODEL_FILE,
     SCHEMA,
     ExportOptions,
     Plan,
     export,
     plan,
-    refuse_existing,
-    refuse_inside_a_model,
 )
 from gemma4web.export.hub_name import SPELLING
 from gemma4web.export.inputs import Input, add_hub_options, inputs_of
@@ -40,10 +39,10 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _named(text: str) -> str:
-    """A blank name would be the folder that the command runs in."""
+    """A blank name would be the folder that the command runs in; ``--out=~/x`` is no place of a home to a shell."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is blank, wanted a path")
-    return text
+    return os.path.expanduser(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,8 +143,8 @@ def _options(arguments: argparse.Namespace, inputs: dict[Role, Input]) -> Export
 def main(argv: list[str]) -> int:
     """Runs one export and prints where it went, or what it would be. Raises errors of the tree."""
     arguments = _parser().parse_args(argv)
-    refuse_inside_a_model(arguments.out)
-    refuse_existing(arguments.out)  # before a long download
+    for refuse in (destination.refuse_inside_others, destination.refuse_taken, destination.refuse_unwritable):
+        refuse(arguments.out)  # before a long download
     with inputs_of(arguments) as inputs:
         options = _options(arguments, inputs)
         if arguments.dry_run:
@@ -159,7 +158,7 @@ def _export(options: ExportOptions) -> None:
     began = time.monotonic()
     folder = export(options, default_progress())
     size = sum(path.stat().st_size for path in folder.iterdir())
-    receipt = load_json(folder / MODEL_FILE, schema=SCHEMA)
+    receipt = load_json(folder / destination.MODEL_FILE, schema=SCHEMA)
     print(f"{folder}: {size / 1e6:.1f} MB, {receipt['weights']}, in {time.monotonic() - began:.1f} s")
     for method in sorted(receipt["methods"], reverse=True):  # plain decoding first
         _tell_certificate(method, codec.read(folder / receipt["methods"][method]["program"]).certificate)
