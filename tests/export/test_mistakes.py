@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any, Final
 import pytest
 from micro_checkpoint import assistant_config, assistant_tensors, target_config, write_checkpoint, write_pair
 
+from gemma4web import __main__ as command_line
 from gemma4web.errors import CheckpointError, DiskFullError, PublishError, UsageError
 from gemma4web.export.exporter import ExportOptions, export
 
@@ -191,12 +193,14 @@ def test_where_nothing_can_be_written(folder: Path, shell: str, says: str) -> No
     assert says in _refused(folder, str(folder / "target"), shell=shell, code=PublishError.exit_code)
 
 
-def test_disk_that_is_too_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said before anything is read, not when the disk is full."""
+def test_disk_that_is_too_small(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said before anything is read, not when the disk is full; a dry run tells what there is."""
     usage = shutil.disk_usage(folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100_000))
     with pytest.raises(PublishError, match=r"the model needs 0 MB in .*, 0 MB are free\n  remedy: .*free some space"):
         export(ExportOptions(target=folder / "target", out=folder / "model"))
+    assert command_line.main(["export", "--target", str(folder / "target"), "--out", str(folder / "deep/model"), "--dry-run"]) == 0
+    assert re.search(r"to be written .* 0\.\d MB .*\n.*free on that disk .* 0\.1 MB ", capsys.readouterr().out)
     assert sorted(path.name for path in folder.iterdir()) == ["assistant", "target"]
 
 

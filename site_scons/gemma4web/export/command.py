@@ -109,6 +109,7 @@ def _show(found: Plan, inputs: dict[Role, Input], out: Path) -> None:
     fetched = sum(sum(entry.missing.values()) for entry in inputs.values())
     table.add_row("in all", "to be fetched", _size(fetched))
     table.add_row("", "to be written", _size(sum(found.shards.values()) + sum(found.texts.values())))
+    table.add_row("", "free on that disk", _size(destination.free_bytes(out)))
     console.print(table)
     ops = Table("method", "ops", "argmax", "scatter", "top-k", "attention", "cache writes", title="ops of the programs",
                 title_justify="left")

@@ -61,9 +61,14 @@ def refuse_inside_others(out: Path, inputs: Iterable[Path] = ()) -> None:
                 raise PublishError(f"{out} would lie inside the checkpoint {path}", advice="name a folder elsewhere with --out")
 
 
-def refuse_too_small(folder: Path, needed_bytes: int) -> None:
-    """Raises PublishError when the disk that ``folder`` is on has not that much space left."""
-    free = shutil.disk_usage(folder).free
+def free_bytes(out: Path) -> int:
+    """Space that is left on the disk that ``out`` is or would be on."""
+    return shutil.disk_usage(next(folder for folder in out.absolute().parents if folder.is_dir())).free
+
+
+def refuse_too_small(out: Path, needed_bytes: int) -> None:
+    """Raises PublishError when the disk has not that much space left."""
+    free = free_bytes(out)
     if needed_bytes > free:
-        raise PublishError(f"the model needs {needed_bytes / 1e6:,.0f} MB in {folder.parent}, {free / 1e6:,.0f} MB are free",
+        raise PublishError(f"the model needs {needed_bytes / 1e6:,.0f} MB in {out.absolute().parent}, {free / 1e6:,.0f} MB are free",
                            advice="nothing was published; free some space, or name a folder on another disk with --out")

@@ -305,7 +305,7 @@ def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str
 
 
 def _write(job: _Job, publication: Publication, progress: SetUpProgress) -> None:
-    destination.refuse_too_small(publication.partial, sum(map(shards.planned_bytes, job.plans)))
+    destination.refuse_too_small(publication.destination, sum(map(shards.planned_bytes, job.plans)))
     inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), progress)
               for role, source in job.sources.items()}
     acquisition = _acquisition(job, inputs)
