@@ -95,7 +95,9 @@ _FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing shard": (lambda folder: (folder / "target/model.safetensors.index.json").write_text(json.dumps(
         {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}})), "fetch the missing shard"),
     "Git LFS": (lambda folder: (folder / "target/model.safetensors").write_bytes(_LFS), "`git lfs pull`"),
-    "error page": (lambda folder: (folder / "target/model.safetensors").write_bytes(b"<!doctype html>"), "it is a web page"),
+    "error page": (lambda folder: (folder / "target/model.safetensors").write_bytes(b"<!DOCTYPE html>"), "it is a web page"),
+    "a header of 60 bytes, cut": (lambda folder: (folder / "target/model.safetensors").write_bytes(b"<\0\0\0\0\0\0\0{}"),
+                                  "was not downloaded completely"),
     "cut": (lambda folder: os.truncate(folder / "target/model.safetensors", 5000), "was not downloaded completely"),
 }
 

@@ -23,9 +23,10 @@ _FOLDERS: Final = (
     ("snapshots", "it is a hub's cache: name the folder of a commit in its snapshots"),
 )
 """What a folder without model.safetensors may hold, the telling first; ``names`` are those that fit."""
+_WEB_PAGE: Final = "it is a web page, which a download was answered with: fetch the file again"
 _FILES: Final = (
     (b"version https://git-lfs", "it is a pointer of Git LFS: fetch the file itself with `git lfs pull`"),
-    (b"<", "it is a web page, which a download was answered with: fetch the file again"),
+    (b"<!doctype", _WEB_PAGE), (b"<html", _WEB_PAGE), (b"<?xml", _WEB_PAGE),
 )
 FILE_START_BYTES: Final = max(len(start) for start, _ in _FILES)
 
@@ -43,7 +44,7 @@ def of_folder(folder: Path) -> str:
 
 def of_start(start: bytes) -> str | None:
     """The remedy for a file that begins with ``start``; None when it tells nothing."""
-    return next((advice for known, advice in _FILES if start.startswith(known)), None)
+    return next((advice for known, advice in _FILES if start.lower().startswith(known)), None)
 
 
 def of_file(path: Path, start: bytes) -> str:
