@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -460,6 +461,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, metavar="N", help="the input with this number alone")
     parser.add_argument("--record", type=Path, metavar="FILE", help="where to write what was found, as JSON")
     arguments = parser.parse_args()
+    warnings.simplefilter("error")  # what a user would see, and what nobody meant
     numbers = range(arguments.count) if arguments.only is None else range(arguments.only, arguments.only + 1)
     report = run(arguments.seed, numbers)
     record = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import loose_files
 import numpy as np
 import pytest
 import tiny_story
@@ -166,6 +167,15 @@ def test_remedies(story: tuple[Path, Path], tmp_path: Path) -> None:
     more = pack.File(architecture="gemma4", metadata={}, tensors={"a": (np.zeros((1, 144), np.uint8), Type.Q4_K)})
     more.write(tmp_path / "q4_k.gguf")
     assert advice(tmp_path / "q4_k.gguf").startswith("name a file whose matrices are Q4_0, Q6_K, Q8_0, BF16, F16 or F32")
+
+
+@pytest.mark.parametrize("name", ["rope.freq_base", "attention.layer_norm_rms_epsilon", "final_logit_softcapping"])
+def test_number_that_no_f32_holds(tmp_path: Path, name: str) -> None:
+    """Refused by name, and no arithmetic warns on the way."""
+    keys, parts = loose_files.gguf_parts(tiny_story.story_files(VOCAB)[TARGET])
+    (tmp_path / "large.gguf").write_bytes(loose_files.write_gguf(keys | {f"gemma4.{name}": 1e308}, parts))
+    with pytest.raises(CheckpointError, match=f"`gemma4.{name}` is "):
+        export(ExportOptions(target=tmp_path / "large.gguf", out=tmp_path / "model"))
 
 
 @pytest.mark.parametrize("path", ["absent.gguf", "absent"])

@@ -45,8 +45,11 @@ _OF_LAYERS: Final = ("layer_types", "intermediate_size", "num_key_value_heads", 
 
 
 def _plain(value: Any) -> Any:
-    """A number of the file; f32 as the shortest decimal that means it, as a config.json would have it."""
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    """A number of the file; f32 as the shortest decimal that means it, as a config.json would have it. An f64 may be infinite."""
+    if not isinstance(value, float):
+        return value
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(value)))
 
 
 class _Metadata:
