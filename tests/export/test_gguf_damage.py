@@ -73,6 +73,7 @@ _LARGE_STEP = np.full((32, 64), 0x7C, np.uint8)
     (TARGET, _key("block_count"), r"`gemma4.block_count` is nothing, wanted a value"),
     (TARGET, _key("attention.key_length"), "`gemma4.attention.key_length` is nothing, wanted a value"),
     (TARGET, _key("attention.layer_norm_rms_epsilon"), "layer_norm_rms_epsilon` is nothing"),
+    (TARGET, _key("attention.key_length", [-1000.0] * 512), r"key_length` is \[.{,210}, wanted an integer"),
     (TARGET, _key("feed_forward_length"), "feed_forward_length` is nothing"),
     (TARGET, _key("feed_forward_length", [32, 32, 64, 96]), "wanted one width for 2 layers, the same or twice as much"),
     (TARGET, _key("feed_forward_length", [32, 32, 64]), "wanted one width for 2 layers"),

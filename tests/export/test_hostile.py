@@ -238,6 +238,25 @@ def test_names_of_fields_are_shown_safely(tmp_path: Path, name: str) -> None:
     assert str(caught.value).replace("\n", "").isprintable() and len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize("value", [1e308, 10**400, 1e-300])
+@pytest.mark.parametrize("name", ["rms_norm_eps", "final_logit_softcapping", "rope_theta"])
+def test_numbers_that_no_f32_holds(tmp_path: Path, name: str, value: float) -> None:
+    """A program stores f32: such a number would be none, infinite or zero there."""
+    config = target_config()
+    (config["rope_parameters"]["full_attention"] if name == "rope_theta" else config)[name] = value
+    folder = write_checkpoint(tmp_path / "target", config, target_tensors())
+    with pytest.raises(CheckpointError, match=f"{name}` is .*, wanted a finite number > 0 that an f32 holds"):
+        export(ExportOptions(target=folder, out=tmp_path / "model"))
+
+
+def test_a_scale_that_is_too_large_is_of_a_file(tmp_path: Path) -> None:
+    tensors = target_tensors()
+    tensors["model.layers.0.self_attn.q_proj.weight"][0, 0] = 1e38
+    folder = write_checkpoint(tmp_path / "target", target_config(), tensors)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: model\.layers\.0\.self_attn\.q_proj\.weight: a value of magnitude 1e\+38"):
+        export(ExportOptions(target=folder, out=tmp_path / "model", weights="q4"))
+
+
 def test_files_that_are_too_large(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "target", target_config(), target_tensors())
     with (folder / "tokenizer.json").open("wb") as stream:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +45,8 @@ _CENTROIDS: Final = 2048
 _TOP_K: Final = 32
 _BOS: Final = 2
 _EOS: Final = 1
+_LEAST_F32: Final = 2.0**-126
+_MOST_F32: Final = 2.0**127 * (2 - 2.0**-23)
 MAX_LAYERS: Final = 256
 MAX_VOCAB: Final = 1 << 20
 """Sizes that no Gemma 4 model comes near; a graph or a table of more is a waste of memory before anything is checked."""
@@ -93,10 +94,10 @@ class Fields:
         return value
 
     def number(self, name: str, *, default: float | None = None) -> float:
-        """A finite number > 0."""
+        """A finite number > 0 that an f32 holds, as a program stores it."""
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise self.fail(name, "a finite number > 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _LEAST_F32 <= value <= _MOST_F32:
+            raise self.fail(name, "a finite number > 0 that an f32 holds")
         return float(value)
 
     def flag(self, name: str, *, default: bool = False) -> bool:

@@ -135,7 +135,8 @@ class _Metadata:
     def same_head_sizes(self) -> None:
         """Keys, values and rotated dimensions of a head are one number."""
         for suffix in ("", "_swa"):
-            size = self.required(f"attention.key_length{suffix}")
+            self.required(f"attention.key_length{suffix}")
+            size = self.all.integer(self.key(f"attention.key_length{suffix}"))
             for name in ("attention.value_length", "rope.dimension_count"):
                 self.all.only(self.key(name + suffix), None, size, why="the same as attention.key_length" + suffix)
 

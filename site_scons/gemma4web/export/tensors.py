@@ -286,7 +286,8 @@ class Tensors:
         """
         entry = self.entry(name, shape)
         if entry.dtype != Q4_0:
-            return quantise(self.float_rows(name, shape, rows), name=label, group=group, scale_dtype=scale_dtype)
+            return quantise(self.float_rows(name, shape, rows), name=f"{entry.file}: {label}", group=group,
+                            scale_dtype=scale_dtype)
         values, scales = repack_q4_0(self._rows(entry, shape, rows))
         self._finite(entry, scales, rows.indices(shape[0])[0])
         return values, scales if scale_dtype is ScaleDtype.F16 else scales.astype(np.float32)
