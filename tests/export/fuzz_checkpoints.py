@@ -421,10 +421,10 @@ def judge(path: Path, work: Path, target: Path | None = None) -> Verdict:
     if seconds > MAX_SECONDS or grown > MAX_BYTES:
         finding = f"took {seconds:.2f} s and {grown / 1e6:.0f} MB"
     shutil.rmtree(out.parent)
-    return Verdict(outcome=outcome, finding=finding, message=message, seconds=seconds, grown_bytes=grown)
+    return Verdict(outcome=outcome, finding=finding, message=message.replace(str(path), "INPUT"), seconds=seconds, grown_bytes=grown)
 
 
-def run(seed: int, numbers: range) -> Report:
+def run(seed: int, numbers: Sequence[int]) -> Report:
     """Judges the inputs with these numbers, up to an interrupt."""
     report = Report()
     with tempfile.TemporaryDirectory() as name:
@@ -444,7 +444,7 @@ def run(seed: int, numbers: range) -> Report:
                 path = change(base, chance).write(work / "input")
                 found = judge(path, work, base.target)
                 report.add(number, kind, "assistant" if base.target else "target", chance.changes, found)
-                report.messages.add(re.sub(r"\d+", "0", found.message.replace(str(path), ""))[:60])
+                report.messages.add(re.sub(r"\d+", "0", found.message.replace("INPUT", ""))[:60])
                 _remove(work / "input")
     return report
 
