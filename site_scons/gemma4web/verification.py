@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,13 +66,34 @@ def verify(bundle: Path) -> list[str]:
     """
     try:
         manifest = manifests.parse(_bytes_of(bundle / NAME))
-        problems = _file_problems(bundle, manifest)
-        if problems:
+        if problems := _file_problems(bundle, NAME, manifest.files, "the manifest"):
             return problems
         receipt = parse_receipt(_bytes_of(bundle / RECEIPT_NAME), RECEIPT_NAME)
         return _receipt_problems(manifest, receipt) + _model_problems(bundle, manifest)
     except Gemma4WebError as error:
         return str(error.args[0]).splitlines()
+    except OSError as error:
+        return [_unreadable(error)]
+
+
+def verify_model(folder: Path) -> list[str]:
+    """The same of an exported model that no bundle holds yet: its files, receipts and programs."""
+    try:
+        document = read_model_receipt(_bytes_of(folder / MODEL_RECEIPT), MODEL_RECEIPT)
+        return (_file_problems(folder, MODEL_RECEIPT, _stated(document), MODEL_RECEIPT)
+                or _source_problems(folder, document, "") or _program_problems(folder, document, ""))
+    except Gemma4WebError as error:
+        return str(error.args[0]).splitlines()
+    except OSError as error:
+        return [_unreadable(error)]
+
+
+def _unreadable(error: OSError) -> str:
+    return f"{error.filename} cannot be read: {error.strerror}"
+
+
+def _stated(document: dict[str, Any]) -> dict[str, FileIdentity]:
+    return {path: FileIdentity(bytes=entry["bytes"], sha256=entry["sha256"]) for path, entry in document["files"].items()}
 
 
 def _bytes_of(path: Path) -> bytes:
@@ -83,25 +103,26 @@ def _bytes_of(path: Path) -> bytes:
         raise VerifyError(f"{path.name} cannot be read: {error.strerror}") from None
 
 
-def _file_problems(bundle: Path, manifest: Manifest) -> list[str]:
+def _file_problems(base: Path, receipt: str, files: Mapping[str, FileIdentity], called: str) -> list[str]:
+    """What ``base`` holds beside ``receipt`` against the ``files`` that this lists; ``called``: the receipt, in messages."""
     problems: list[str] = []
     present: set[str] = set()
-    for folder, folders, names in os.walk(bundle):
+    for folder, folders, names in os.walk(base):
         for name in [*folders, *names]:
             path = Path(folder, name)
-            relative = path.relative_to(bundle).as_posix()
+            relative = path.relative_to(base).as_posix()
             if path.is_symlink() or not (path.is_dir() or path.is_file()):
                 problems.append(f"{relative} is not a regular file")
             elif path.is_file():
                 present.add(relative)
             elif not any(path.iterdir()):
                 problems.append(f"{relative} is an extra, empty folder")
-    problems += [f"{path} is extra: the manifest does not list it" for path in sorted(present - {NAME, *manifest.files})]
-    for listed, wanted in sorted(manifest.files.items()):
+    problems += [f"{path} is extra: {called} does not list it" for path in sorted(present - {receipt, *files})]
+    for listed, wanted in sorted(files.items()):
         if listed not in present:
             problems.append(f"{listed} is missing")
-        elif (found := identify(bundle / listed)) != wanted:
-            problems.append(f"{listed} differs: {found.bytes} bytes, sha256 {found.sha256}, the manifest says "
+        elif (found := identify(base / listed)) != wanted:
+            problems.append(f"{listed} differs: {found.bytes} bytes, sha256 {found.sha256}, {called} says "
                             f"{wanted.bytes} bytes, sha256 {wanted.sha256}")
     return problems
 
@@ -137,19 +158,24 @@ def _model_problems(bundle: Path, manifest: Manifest) -> list[str]:
     problems: list[str] = []
     if {**document, "path": MODEL_FOLDER} != manifest.model:
         problems.append(f"{NAME}: `model` is not the content of {name}")
-    stated = {f"{MODEL_FOLDER}/{path}": FileIdentity(bytes=entry["bytes"], sha256=entry["sha256"])
-              for path, entry in document["files"].items()}
+    stated = {f"{MODEL_FOLDER}/{path}": entry for path, entry in _stated(document).items()}
     listed = {path: entry for path, entry in manifest.files.items()
               if path.startswith(f"{MODEL_FOLDER}/") and path != name}
     problems += [f"{path} is not what {name} says" for path in sorted({*stated, *listed})
                  if stated.get(path) != listed.get(path)]
-    source = manifests.strict_json(_bytes_of(folder / MODEL_SOURCE), f"{MODEL_FOLDER}/{MODEL_SOURCE}")
+    problems += _source_problems(folder, document, f"{MODEL_FOLDER}/")
+    return problems or _program_problems(folder, document, f"{MODEL_FOLDER}/")
+
+
+def _source_problems(folder: Path, document: dict[str, Any], inside: str) -> list[str]:
+    """Compares the model's receipt with its source receipt; ``inside``: what the names of ``folder``'s files begin with."""
+    source = manifests.strict_json(_bytes_of(folder / MODEL_SOURCE), f"{inside}{MODEL_SOURCE}")
     if not isinstance(source, dict) or source.get("inputs") != document.get("acquisition"):
-        problems.append(f"{name}: `acquisition` is not what {MODEL_FOLDER}/{MODEL_SOURCE} says of the inputs")
-    return problems or _program_problems(folder, document)
+        return [f"{inside}{MODEL_RECEIPT}: `acquisition` is not what {inside}{MODEL_SOURCE} says of the inputs"]
+    return []
 
 
-def _program_problems(folder: Path, document: dict[str, Any]) -> list[str]:
+def _program_problems(folder: Path, document: dict[str, Any], inside: str) -> list[str]:
     """Compares each program's own list of shards with the files, so that a program never meets foreign weights."""
     from gemma4web.program import codec  # numpy and the accessors load only when a bundle is verified
 
@@ -157,21 +183,21 @@ def _program_problems(folder: Path, document: dict[str, Any]) -> list[str]:
     for method, entry in sorted(document["methods"].items()):
         path = entry["program"]
         if path not in document["files"]:
-            problems.append(f"{MODEL_FOLDER}/{MODEL_RECEIPT} names the program {path}, which it does not list")
+            problems.append(f"{inside}{MODEL_RECEIPT} names the program {path}, which it does not list")
             continue
         program = codec.read(folder / path)
         if program.graph.method != method:
-            problems.append(f"{MODEL_FOLDER}/{path} is a program of {program.graph.method!r}, wanted {method!r}")
+            problems.append(f"{inside}{path} is a program of {program.graph.method!r}, wanted {method!r}")
         if program.source_sha256 != document["source_sha256"]:
-            problems.append(f"{MODEL_FOLDER}/{path} was exported from other inputs than {MODEL_FOLDER}/{MODEL_SOURCE} states")
+            problems.append(f"{inside}{path} was exported from other inputs than {inside}{MODEL_SOURCE} states")
         stated = {shard.file: (shard.bytes, shard.sha256) for shard in program.shards}
         if sorted(stated) != sorted(entry["shards"]):
-            problems.append(f"{MODEL_FOLDER}/{path} names the shards {sorted(stated)}, "
+            problems.append(f"{inside}{path} names the shards {sorted(stated)}, "
                             f"{MODEL_RECEIPT} says {sorted(entry['shards'])} for {method}")
         for shard, identity in sorted(stated.items()):
             found = document["files"].get(shard)
             if found is None or (found["bytes"], found["sha256"]) != identity:
-                problems.append(f"{MODEL_FOLDER}/{shard} is not the shard that {MODEL_FOLDER}/{path} was made for")
+                problems.append(f"{inside}{shard} is not the shard that {inside}{path} was made for")
     return problems
 
 
@@ -185,7 +211,7 @@ def source_changes(root: Path, bundle: Path) -> list[str]:
 
 def verify_or_raise(bundle: Path, *, advice: str | None = None) -> str:
     """One line about a bundle that holds what it claims. Raises VerifyError with every problem otherwise."""
-    if not bundle.is_dir():
+    if not os.path.isdir(bundle):
         raise VerifyError(f"there is no bundle at {bundle}", advice=advice)
     if problems := verify(bundle):
         raise VerifyError(f"{bundle} is not what it claims:\n  " + "\n  ".join(problems), advice=advice)
@@ -194,11 +220,25 @@ def verify_or_raise(bundle: Path, *, advice: str | None = None) -> str:
             f"bundle sha256 {sha256_file(bundle / NAME)}")
 
 
+def verify_model_or_raise(folder: Path) -> str:
+    """One line about an exported model that holds what it claims. Raises VerifyError with every problem otherwise."""
+    if problems := verify_model(folder):
+        raise VerifyError(f"{folder} is not what it claims:\n  " + "\n  ".join(problems), advice=EXPORT_AGAIN)
+    files = _stated(read_model_receipt(_bytes_of(folder / MODEL_RECEIPT), MODEL_RECEIPT))
+    return (f"{folder}: {len(files)} files, {sum(entry.bytes for entry in files.values()):,} bytes, all as claimed; "
+            f"model sha256 {sha256_file(folder / MODEL_RECEIPT)}")
+
+
 def main_verify(argv: Sequence[str]) -> int:
     """`python -m gemma4web verify`: 0 when every claim holds. Raises VerifyError with every problem otherwise."""
-    parser = argparse.ArgumentParser(prog="gemma4web verify", description="Recomputes every claim of a staged bundle.")
-    parser.add_argument("bundle", type=Path, nargs="?", default=Path("build/bundle"), metavar="BUNDLE",
-                        help="folder of a staged bundle (default: build/bundle)")
-    with contextlib.suppress(BrokenPipeError):
-        print(verify_or_raise(parser.parse_args(argv).bundle))
+    parser = argparse.ArgumentParser(
+        prog="gemma4web verify", description="Recomputes every claim of a staged bundle, or of an exported model.")
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("build/bundle"), metavar="FOLDER",
+                        help="folder of a staged bundle or of an exported model (default: build/bundle)")
+    folder = parser.parse_args(argv).folder
+    is_bundle, is_model = (os.path.lexists(folder / name) for name in (NAME, MODEL_RECEIPT))
+    if os.path.isdir(folder) and not is_bundle and not is_model:
+        raise VerifyError(f"{folder} has neither {NAME} nor {MODEL_RECEIPT}: it is neither a bundle nor an exported model",
+                          advice="name a folder that `scons bundle` staged, or that `python -m gemma4web export` made")
+    print(verify_model_or_raise(folder) if is_model and not is_bundle else verify_or_raise(folder))
     return 0

@@ -25,11 +25,12 @@ from micro_checkpoint import (
 )
 
 from gemma4web import __main__ as command_line
-from gemma4web.errors import CheckpointError, ProgramError, PublishError
+from gemma4web.errors import CheckpointError, ProgramError, PublishError, VerifyError
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import ModelFolder, Packed, load_weights, open_folder
 from gemma4web.files import sha256_file
 from gemma4web.program import certify, ir
+from gemma4web.toolchain.progress import NoProgress
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -377,13 +378,26 @@ def test_an_incomplete_checkpoint_comes_with_a_remedy(micro_pair: tuple[Path, Pa
 def test_input_that_changes_meanwhile(micro_pair: tuple[Path, Path], tmp_path: Path) -> None:
     pair = _copy(micro_pair, tmp_path)
 
-    def disturb(step: Any) -> None:
-        if step.name == "write weights" and step.total:
-            (pair[0] / "config.json").write_text((pair[0] / "config.json").read_text() + " ")
+    class Disturbing(NoProgress):
+        def begin(self, title: str) -> None:
+            if title == "write weights":
+                (pair[0] / "config.json").write_text((pair[0] / "config.json").read_text() + " ")
 
     with pytest.raises(CheckpointError, match=r"config\.json changed during the export"):
-        export(ExportOptions(target=pair[0], out=tmp_path / "model"), disturb)
+        export(ExportOptions(target=pair[0], out=tmp_path / "model"), Disturbing())
     assert not (tmp_path / "model").exists() and not (tmp_path / ".model.partial").exists()
+
+
+def test_progress_where_there_is_no_terminal(micro_pair: tuple[Path, Path], tmp_path: Path,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole lines, as a log takes them, of every step when it begins and when it ends; a failure prints nothing but itself."""
+    assert _run(micro_pair, tmp_path / "model") == 0
+    shown = capsys.readouterr().err
+    lines = re.sub(r"\d+\.\d s", "N s", shown).splitlines()
+    assert lines == [line for title in ("hash target", "hash assistant", "write weights")
+                     for line in (f"{title} ...", f"{title}: done after N s")]
+    assert _run(micro_pair, tmp_path / "other", "--context", "0") == 2
+    assert capsys.readouterr().err.startswith("gemma4web export: UsageError: context 0")
 
 
 def test_interrupt_leaves_nothing(tmp_path: Path) -> None:
@@ -429,6 +443,45 @@ def test_flipped_bits_in_a_published_folder(micro_folders: dict[str, ModelFolder
     (folder / "model.json").unlink()
     with pytest.raises(PublishError, match="is not a published model"):
         open_folder(folder)
+
+
+def test_a_model_is_verified_before_it_is_in_a_bundle(micro_folders: dict[str, ModelFolder], tmp_path: Path,
+                                                      capsys: pytest.CaptureFixture[str]) -> None:
+    """V1, X20: every byte, and that receipts and programs speak of the same inputs and shards."""
+    folder = shutil.copytree(micro_folders["q4"].path, tmp_path / "model")
+    assert command_line.main(["verify", str(folder)]) == 0
+    assert re.search(r"model: 5 files, [\d,]+ bytes, all as claimed; model sha256 [0-9a-f]{64}", capsys.readouterr().out)
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def problems(**files: bytes) -> str:
+        """What is told of a folder whose receipt was made to agree with other files."""
+        receipt = json.loads(whole["model.json"])
+        for name, data in {**whole, **{name.replace("_g4p", ".g4p"): data for name, data in files.items()}}.items():
+            (folder / name).write_bytes(data)
+            if name in receipt["files"]:
+                receipt["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        (folder / "model.json").write_text(json.dumps(receipt))
+        assert command_line.main(["verify", str(folder)]) == VerifyError.exit_code
+        return capsys.readouterr().err
+
+    other = (micro_folders["f32"].path / "k2_round.g4p").read_bytes()
+    shown = problems(k2_round_g4p=other)
+    assert "k2_round.g4p was exported from other inputs than source.json states" in shown
+    assert "target-00001-of-00001.safetensors is not the shard that k2_round.g4p was made for" in shown
+    assert "remedy: export the model again" in shown
+    assert "text_decoder.g4p is a program of 'k2_round'" in problems(text_decoder_g4p=whole["k2_round.g4p"])
+    (folder / "model.json").write_bytes(whole["model.json"].replace(b'"acquisition": {', b'"acquisition": {"x": 1, '))
+    for name, data in whole.items():
+        if name != "model.json":
+            (folder / name).write_bytes(data)
+    assert command_line.main(["verify", str(folder)]) == VerifyError.exit_code
+    assert "model.json: `acquisition` is not what source.json says" in capsys.readouterr().err
+
+
+def test_what_is_no_model_is_not_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, says in ((tmp_path, "it is neither a bundle nor an exported model"), (tmp_path / "absent", "there is no bundle at")):
+        assert command_line.main(["verify", str(folder)]) == VerifyError.exit_code
+        assert says in capsys.readouterr().err
 
 
 def test_shard_of_another_export_is_refused(micro_folders: dict[str, ModelFolder], tmp_path: Path) -> None:

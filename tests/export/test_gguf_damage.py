@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import loose_files
 import numpy as np
 import pytest
 import tiny_story
@@ -72,6 +73,7 @@ _LARGE_STEP = np.full((32, 64), 0x7C, np.uint8)
     (TARGET, _key("block_count"), r"`gemma4.block_count` is nothing, wanted a value"),
     (TARGET, _key("attention.key_length"), "`gemma4.attention.key_length` is nothing, wanted a value"),
     (TARGET, _key("attention.layer_norm_rms_epsilon"), "layer_norm_rms_epsilon` is nothing"),
+    (TARGET, _key("attention.key_length", [-1000.0] * 512), r"key_length` is \[.{,210}, wanted an integer"),
     (TARGET, _key("feed_forward_length"), "feed_forward_length` is nothing"),
     (TARGET, _key("feed_forward_length", [32, 32, 64, 96]), "wanted one width for 2 layers, the same or twice as much"),
     (TARGET, _key("feed_forward_length", [32, 32, 64]), "wanted one width for 2 layers"),
@@ -116,7 +118,7 @@ _LARGE_STEP = np.full((32, 64), 0x7C, np.uint8)
     (ASSISTANT, _tensor("masked_embd_ordering", np.zeros(VOCAB, np.int32), Type.I32),
      "masked_embd_ordering is no permutation of 0..511"),
     (ASSISTANT, _tensor("masked_embd_ordering", np.zeros(VOCAB, np.float32)),
-     "masked_embd_ordering is F32, wanted I64 or I32"),
+     "masked_embd_ordering is F32, wanted one of I64, I32"),
     (ASSISTANT, _tensor("nextn.pre_projection.weight", None), "tensor nextn.pre_projection.weight is missing"),
     (ASSISTANT, _tensor("token_embd.weight", np.ones((256, 64), np.float32)),
      "rows of token_embd.weight` is 256, wanted the target's 512"),
@@ -162,10 +164,19 @@ def test_remedies(story: tuple[Path, Path], tmp_path: Path) -> None:
     other.write(tmp_path / "llama.gguf")
     assert advice(tmp_path / "llama.gguf") == "name a Gemma 4 text model or its assistant"
     (tmp_path / "notes.txt").write_text("hello")
-    assert advice(tmp_path / "notes.txt") == "name a GGUF file, or the folder of a Hugging Face checkpoint"
+    assert advice(tmp_path / "notes.txt") == "name a checkpoint's folder with config.json and safetensors, or a GGUF file"
     more = pack.File(architecture="gemma4", metadata={}, tensors={"a": (np.zeros((1, 144), np.uint8), Type.Q4_K)})
     more.write(tmp_path / "q4_k.gguf")
     assert advice(tmp_path / "q4_k.gguf").startswith("name a file whose matrices are Q4_0, Q6_K, Q8_0, BF16, F16 or F32")
+
+
+@pytest.mark.parametrize("name", ["rope.freq_base", "attention.layer_norm_rms_epsilon", "final_logit_softcapping"])
+def test_number_that_no_f32_holds(tmp_path: Path, name: str) -> None:
+    """Refused by name, and no arithmetic warns on the way."""
+    keys, parts = loose_files.gguf_parts(tiny_story.story_files(VOCAB)[TARGET])
+    (tmp_path / "large.gguf").write_bytes(loose_files.write_gguf(keys | {f"gemma4.{name}": 1e308}, parts))
+    with pytest.raises(CheckpointError, match=f"`gemma4.{name}` is "):
+        export(ExportOptions(target=tmp_path / "large.gguf", out=tmp_path / "model"))
 
 
 @pytest.mark.parametrize("path", ["absent.gguf", "absent"])

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from gemma4web.errors import PublishError
-from gemma4web.export import exporter, publish
+from gemma4web.export import destination, publish
 from gemma4web.export.exporter import ExportOptions, export
 from gemma4web.export.folder import open_folder
 from gemma4web.export.publish import Publication
@@ -346,7 +346,7 @@ def test_whole_export(micro_pair: tuple[Path, Path], tmp_path: Path, number: sig
             os._exit(0)
         os.waitpid(child, 0)
         ends.add(out.exists())
-        if (out / exporter.MODEL_FILE).exists():
+        if (out / destination.MODEL_FILE).exists():
             open_folder(out)
         elif number == signal.SIGINT:
             assert not out.parent.exists()

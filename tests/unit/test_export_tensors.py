@@ -156,7 +156,7 @@ def test_wrong_kinds_of_numbers(tmp_path: Path) -> None:
     with Checkpoint(tmp_path) as checkpoint:
         with pytest.raises(CheckpointError, match="ids is I64, wanted one of F32"):
             checkpoint.float_rows("ids", (4,), slice(None))
-        with pytest.raises(CheckpointError, match="table is F32, wanted I64"):
+        with pytest.raises(CheckpointError, match="table is F32, wanted one of I64"):
             checkpoint.integers("table", (12,))
 
 

@@ -15,6 +15,7 @@ from gemma4web.toolchain.progress import (
     PlainProgress,
     Rate,
     TerminalProgress,
+    counted,
     default_progress,
     folder_bytes,
     remaining,
@@ -57,6 +58,20 @@ def test_an_exact_total_comes_with_rate_and_remaining_time(monkeypatch: pytest.M
     with step(PlainProgress(stream), "fetching", measure=measure, total=100e6, exact=True):
         time.sleep(0.5)
     assert re.search(r"fetching \.\.\.  5\d% 5\d of 100 MB, (9\.\d|10\.\d|11\.\d) MB/s, 0:0[45] left", stream.getvalue())
+
+
+def test_counted_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of before count for the share, and not for the rate."""
+    monkeypatch.setattr(module, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "_POLL_S", 0.02)
+    stream = io.StringIO()
+    with counted(PlainProgress(stream), "fetching", 100_000_000, done_bytes=50_000_000) as through:
+        for _ in range(25):
+            through(200_000)
+            time.sleep(0.02)
+    shown = re.findall(r"(\d+)% (\d+) of 100 MB, (\d+\.\d) MB/s", stream.getvalue())
+    assert shown and shown[-1][:2] in {(str(share), str(share)) for share in range(52, 56)}
+    assert all(float(rate) <= 100 for _, _, rate in shown)
 
 
 def test_the_rate_is_of_the_last_seconds() -> None:

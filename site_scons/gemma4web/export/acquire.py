@@ -18,7 +18,7 @@ from gemma4web.export.hub_name import HubName, case_collision, path_fault
 from gemma4web.export.snapshot import SHOWN, Snapshot
 from gemma4web.export.transport import Transport
 from gemma4web.toolchain.cache import locked
-from gemma4web.toolchain.progress import step
+from gemma4web.toolchain.progress import counted
 
 SINGLE: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
@@ -101,11 +101,7 @@ def _fetch(snapshot: Snapshot, files: list[HubFile], transport: Transport, title
         raise DiskFullError(f"{snapshot.name} needs {(total - done) / 1e6:.0f} MB more in {snapshot.root}, {free / 1e6:.0f} MB are free",
                             advice=f"free some space or {ELSEWHERE}, then run the command again; what was fetched is kept")
 
-    def came(count: int) -> None:
-        nonlocal done
-        done += count
-
-    with step(transport.progress, title, measure=lambda: float(done), total=float(total), exact=True):
+    with counted(transport.progress, title, total, done_bytes=done) as came:
         for file in missing:
             snapshot.add(file.path, download(transport, snapshot.name, file, snapshot.root / file.path, came))
 

@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
+from gemma4web.export import destination
 from gemma4web.export.exporter import (
     DEFAULT_CONTEXT,
     DEFAULT_PREFILL_ROWS,
-    MODEL_FILE,
     SCHEMA,
     ExportOptions,
     Plan,
-    Step,
     export,
     plan,
-    refuse_existing,
-    refuse_inside_a_model,
 )
 from gemma4web.export.hub_name import SPELLING
 from gemma4web.export.inputs import Input, add_hub_options, inputs_of
@@ -39,6 +28,7 @@ from gemma4web.files import load_json
 from gemma4web.program import codec
 from gemma4web.program.certify import in_words
 from gemma4web.program.ir import Q4_GROUPS, Proof, Property, QueryPositions, Role, ScaleDtype
+from gemma4web.toolchain.progress import default_progress
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter):
@@ -49,10 +39,10 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def _named(text: str) -> str:
-    """A blank name would be the folder that the command runs in."""
+    """A blank name would be the folder that the command runs in; ``--out=~/x`` is no place of a home to a shell."""
     if not text.strip():
         raise argparse.ArgumentTypeError("it is blank, wanted a path")
-    return text
+    return os.path.expanduser(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,11 +82,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _display(console: Console) -> Progress:
-    return Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-                    TimeRemainingColumn(), console=console)
-
-
 def _size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} B"
 
@@ -124,6 +109,7 @@ def _show(found: Plan, inputs: dict[Role, Input], out: Path) -> None:
     fetched = sum(sum(entry.missing.values()) for entry in inputs.values())
     table.add_row("in all", "to be fetched", _size(fetched))
     table.add_row("", "to be written", _size(sum(found.shards.values()) + sum(found.texts.values())))
+    table.add_row("", "free on that disk", _size(destination.free_bytes(out)))
     console.print(table)
     ops = Table("method", "ops", "argmax", "scatter", "top-k", "attention", "cache writes", title="ops of the programs",
                 title_justify="left")
@@ -158,8 +144,8 @@ def _options(arguments: argparse.Namespace, inputs: dict[Role, Input]) -> Export
 def main(argv: list[str]) -> int:
     """Runs one export and prints where it went, or what it would be. Raises errors of the tree."""
     arguments = _parser().parse_args(argv)
-    refuse_inside_a_model(arguments.out)
-    refuse_existing(arguments.out)  # before a long download
+    for refuse in (destination.refuse_inside_others, destination.refuse_taken, destination.refuse_unwritable):
+        refuse(arguments.out)  # before a long download
     with inputs_of(arguments) as inputs:
         options = _options(arguments, inputs)
         if arguments.dry_run:
@@ -170,20 +156,10 @@ def main(argv: list[str]) -> int:
 
 
 def _export(options: ExportOptions) -> None:
-    console = Console(stderr=True)
-    tasks: dict[str, TaskID] = {}
     began = time.monotonic()
-    with _display(console) as progress:
-
-        def report(step: Step) -> None:
-            if step.total:
-                tasks[step.name] = progress.add_task(step.name, total=step.total)
-            else:
-                progress.advance(tasks[step.name], step.done)
-
-        folder = export(options, report)
+    folder = export(options, default_progress())
     size = sum(path.stat().st_size for path in folder.iterdir())
-    receipt = load_json(folder / MODEL_FILE, schema=SCHEMA)
+    receipt = load_json(folder / destination.MODEL_FILE, schema=SCHEMA)
     print(f"{folder}: {size / 1e6:.1f} MB, {receipt['weights']}, in {time.monotonic() - began:.1f} s")
     for method in sorted(receipt["methods"], reverse=True):  # plain decoding first
         _tell_certificate(method, codec.read(folder / receipt["methods"][method]["program"]).certificate)

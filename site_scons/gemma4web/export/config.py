@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,8 @@ from gemma4web.program.architecture import Assistant, Layer, LayerType, RopeSett
 
 WHOLE: Final = "fetch this file of the checkpoint again, and name the folder that holds config.json and safetensors"
 _DAMAGED: Final = "this project supports no such model, or the file is damaged: fetch it again"
+_TARGET: Final = "name a Gemma 4 text checkpoint with --target; no other family of models is supported"
+_UNQUANTISED: Final = "export from the unquantised checkpoint, or from a GGUF file in Q4_0"
 _MADE_FOR_EACH_OTHER: Final = "target and assistant must be made for each other"
 _DENSE_ONLY: Final = "mixture-of-experts models (26B-A4B) are not supported: name a dense one, as E2B, E4B, 12B or 31B"
 _OUTER_TARGET: Final = {"gemma4": "gemma4_text", "gemma4_unified": "gemma4_unified_text"}
@@ -44,6 +45,8 @@ _CENTROIDS: Final = 2048
 _TOP_K: Final = 32
 _BOS: Final = 2
 _EOS: Final = 1
+_LEAST_F32: Final = 2.0**-126
+_MOST_F32: Final = 2.0**127 * (2 - 2.0**-23)
 MAX_LAYERS: Final = 256
 MAX_VOCAB: Final = 1 << 20
 """Sizes that no Gemma 4 model comes near; a graph or a table of more is a waste of memory before anything is checked."""
@@ -91,10 +94,10 @@ class Fields:
         return value
 
     def number(self, name: str, *, default: float | None = None) -> float:
-        """A finite number > 0."""
+        """A finite number > 0 that an f32 holds, as a program stores it."""
         value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise self.fail(name, "a finite number > 0")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _LEAST_F32 <= value <= _MOST_F32:
+            raise self.fail(name, "a finite number > 0 that an f32 holds")
         return float(value)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
@@ -129,7 +132,7 @@ def _refuse_unsupported(f: Fields) -> None:
     f.only("hidden_activation", "gelu_pytorch_tanh", why="only the tanh form of GELU is implemented")
     f.only("use_bidirectional_attention", None, False, "vision", why="only causal attention is implemented")
     f.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
-    f.only("quantization_config", None, why="export from the unquantised checkpoint")
+    f.only("quantization_config", None, why=_UNQUANTISED)
 
 
 def _layer_types(f: Fields, count: int) -> list[LayerType]:
@@ -225,7 +228,10 @@ def read_target(path: Path, prefix: str) -> Target:
 
 def target_sizes(outer: Fields, prefix: str) -> Target:
     """Sizes of a target from the fields of its config. Raises CheckpointError."""
-    wanted, type_ = "name a Gemma 4 text checkpoint with --target", outer.values.get("model_type")
+    wanted, type_ = _TARGET, outer.values.get("model_type")
+    outer.only("quantization_config", None, why=_UNQUANTISED)
+    if isinstance(type_, str) and type_ in _ASSISTANT:
+        wanted = "it is an assistant: name it with --assistant, and its model with --target"
     if isinstance(type_, str) and type_ in _OUTER_TARGET:
         outer.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
         f = _text(outer.section("text_config"), _OUTER_TARGET[type_], wanted)
@@ -269,7 +275,8 @@ def assistant_sizes(outer: Fields, target: Target, centroids: int) -> Assistant:
     ``centroids``: rows of its table of centroids, 0 without one; its config does not say reliably which head it has.
     Raises CheckpointError.
     """
-    outer.only("model_type", *_ASSISTANT, why="name a Gemma 4 assistant checkpoint with --assistant")
+    outer.only("model_type", *_ASSISTANT, why="name a Gemma 4 assistant checkpoint with --assistant, of the same model as the target")
+    outer.only("quantization_config", None, why=_UNQUANTISED)
     outer.only("tie_word_embeddings", None, True, why="an untied LM head is not supported")
     f = _text(outer.section("text_config"), _ASSISTANT[outer.values["model_type"]], _DAMAGED)
     _refuse_unsupported(f)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,24 +13,25 @@ from typing import Any, Final
 
 from tokenizers import Tokenizer
 
-from gemma4web.errors import CheckpointError, PublishError, UsageError
-from gemma4web.export import shards
+from gemma4web.errors import CheckpointError, UsageError
+from gemma4web.export import destination, shards
 from gemma4web.export.acquisition import Acquisition, FileRecord
+from gemma4web.export.destination import MODEL_FILE, SOURCE_FILE
 from gemma4web.export.folder_source import FolderSource
 from gemma4web.export.gguf_source import GgufSource
 from gemma4web.export.publish import Publication
 from gemma4web.export.quantise import Q4_0_GROUP
-from gemma4web.export.source import Source
+from gemma4web.export.reading import unreadable
+from gemma4web.export.source import Source, spelled_out
 from gemma4web.export.tensors import Q4_0
 from gemma4web.files import dump_json, sha256_bytes
 from gemma4web.program import certify, codec, ir, methods
 from gemma4web.program.architecture import Assistant, Target
 from gemma4web.program.ir import Dtype, Program, QueryPositions, Role, ScaleDtype, Tensor, Weight
+from gemma4web.toolchain.progress import NoProgress, SetUpProgress, counted
 
 DEFAULT_PREFILL_ROWS: Final = 512
 DEFAULT_CONTEXT: Final = 8960
-SOURCE_FILE: Final = "source.json"
-MODEL_FILE: Final = "model.json"
 SCHEMA: Final = 1
 
 
@@ -74,18 +75,6 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """What a progress display is told: a step of ``total`` bytes begins, or ``done`` more bytes of it are through."""
-
-    name: str
-    total: int = 0
-    done: int = 0
-
-
-Report = Callable[[Step], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Input:
     """One input file as it was when its hash was taken."""
 
@@ -95,20 +84,22 @@ class _Input:
     sha256: str
 
 
-def _hash_inputs(source: Source, acquired: Acquisition | None, report: Report) -> dict[str, _Input]:
+def _hash_inputs(source: Source, acquired: Acquisition | None, progress: SetUpProgress) -> dict[str, _Input]:
     """Inputs by name; of a fetched checkpoint by path in its repository, where each has to be what was fetched."""
-    paths, step = source.inputs(), f"hash {source.path.name}"
-    report(Step(name=step, total=sum(path.stat().st_size for path in paths)))
-    inputs = {}
-    for path in paths:
-        before, digest = path.stat(), hashlib.sha256()
-        with path.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-                report(Step(name=step, done=len(block)))
-        found = FileRecord(bytes=before.st_size, sha256=digest.hexdigest())
-        name = path.name if acquired is None else acquired.check(path, found)
-        inputs[name] = _Input(path=path, bytes=found.bytes, modified_ns=before.st_mtime_ns, sha256=found.sha256)
+    paths, inputs = source.inputs(), {}
+    with counted(progress, f"hash {source.path.name}", sum(path.stat().st_size for path in paths)) as through:
+        for path in paths:
+            before, digest = path.stat(), hashlib.sha256()
+            try:
+                with path.open("rb") as stream:
+                    while block := stream.read(1 << 20):
+                        digest.update(block)
+                        through(len(block))
+            except OSError as error:
+                raise unreadable(path, error) from None
+            found = FileRecord(bytes=before.st_size, sha256=digest.hexdigest())
+            name = spelled_out(path.name) if acquired is None else acquired.check(path, found)
+            inputs[name] = _Input(path=path, bytes=found.bytes, modified_ns=before.st_mtime_ns, sha256=found.sha256)
     return inputs
 
 
@@ -163,10 +154,10 @@ def _weights_of(graphs: list[ir.Graph]) -> list[Tensor]:
 
 
 def _check_tensors(tensors: list[Tensor], sources: dict[Role, Source]) -> None:
-    """Finds a missing or misshapen tensor before anything is written."""
+    """Finds a tensor that is missing, misshapen or of a dtype that nothing reads, before anything is written."""
     for tensor in tensors:
         shape = (tensor.elements,) if tensor.dtype is Dtype.I32 else tensor.dims
-        entry = sources[shards.role_of(tensor)].entry(shards.checkpoint_name(tensor), shape)
+        entry = sources[shards.role_of(tensor)].readable(shards.checkpoint_name(tensor), shape, integers=tensor.dtype is Dtype.I32)
         if entry.dtype == Q4_0 and tensor.dtype is Dtype.Q4 and tensor.group != Q4_0_GROUP:
             raise UsageError(f"{entry.file}: {entry.name} is {Q4_0}, whose groups have {Q4_0_GROUP} columns, not {tensor.group}",
                              advice="leave out --group-size: packing once more would lose what was trained")
@@ -267,7 +258,7 @@ def _acquisition(job: _Job, inputs: dict[str, dict[str, _Input]]) -> dict[str, A
     for role, files in inputs.items():
         acquired = job.options.acquired.get(Role[role.upper()])
         described[role] = {
-            "name": job.sources[Role[role.upper()]].path.resolve().name,
+            "name": spelled_out(job.sources[Role[role.upper()]].path.resolve().name),
             "files": {name: {"bytes": file.bytes, "sha256": file.sha256} for name, file in files.items()},
             **({"hub": acquired.hub, "repo": acquired.repo, "revision": acquired.revision} if acquired else {})}
     return described
@@ -313,8 +304,9 @@ def _model_receipt(job: _Job, programs: list[Program], files: dict[str, dict[str
     }).encode()
 
 
-def _write(job: _Job, publication: Publication, report: Report) -> None:
-    inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), report)
+def _write(job: _Job, publication: Publication, progress: SetUpProgress) -> None:
+    destination.refuse_too_small(publication.destination, sum(map(shards.planned_bytes, job.plans)))
+    inputs = {role.name.lower(): _hash_inputs(source, job.options.acquired.get(role), progress)
               for role, source in job.sources.items()}
     acquisition = _acquisition(job, inputs)
     files: dict[str, dict[str, Any]] = {}
@@ -325,14 +317,13 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
         return str(files[name]["sha256"])
 
     receipt = put(SOURCE_FILE, _source_receipt(job, acquisition))
-    report(Step(name="write weights", total=sum(map(shards.planned_bytes, job.plans))))
     written = []
-    for shard_plan in job.plans:
-        with publication.open(shard_plan.file) as stream:
-            done = shards.write(shard_plan, job.sources[shard_plan.role], stream,
-                                lambda count: report(Step(name="write weights", done=count)))
-        written.append(done)
-        files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
+    with counted(progress, "write weights", sum(map(shards.planned_bytes, job.plans))) as through:
+        for shard_plan in job.plans:
+            with publication.open(shard_plan.file) as stream:
+                done = shards.write(shard_plan, job.sources[shard_plan.role], stream, through)
+            written.append(done)
+            files[done.shard.file] = {"bytes": done.shard.bytes, "sha256": done.shard.sha256}
     programs = [place(graph, job.certificates[graph.method], written, job.stop_ids, receipt) for graph in job.graphs]
     for program in programs:
         data = codec.to_bytes(program)
@@ -344,32 +335,23 @@ def _write(job: _Job, publication: Publication, report: Report) -> None:
     publication.write(MODEL_FILE, _model_receipt(job, programs, files, receipt, acquisition))
 
 
-def refuse_inside_a_model(out: Path) -> None:
-    """A published model holds exactly what its receipt lists: one inside it would break it. Raises PublishError."""
-    for folder in out.absolute().parents:
-        if (folder / MODEL_FILE).is_file() and (folder / SOURCE_FILE).is_file():
-            raise PublishError(f"{out} would lie inside the published model {folder}, which may hold nothing else",
-                               advice="name a folder elsewhere with --out")
-
-
-def refuse_existing(out: Path) -> None:
-    """What an export says of a destination that is taken (X16), before there is a publication. Raises PublishError."""
-    if os.path.lexists(out):
-        raise PublishError(f"{out.absolute()} exists", advice="name another folder, or remove it yourself")
-
-
 @contextmanager
 def _prepared(options: ExportOptions) -> Iterator[_Job]:
     """The inputs open and everything decided; closes them at the end."""
     paths = {Role.TARGET: options.target}
     if options.assistant is not None:
         paths[Role.ASSISTANT] = options.assistant
+    destination.refuse_inside_others(options.out, paths.values())
     sources: dict[Role, Source] = {}
     try:
         for role, path in paths.items():
             sources[role] = open_source(path)
         form = "q4" if any(source.packed for source in sources.values()) else "f32"
         yield _prepare(dataclasses.replace(options, weights=options.weights or form), sources)
+    except OSError as error:
+        if error.filename is None:  # of no file: what is written, and what is read in blocks, has words of its own
+            raise
+        raise unreadable(Path(os.fsdecode(error.filename)), error) from None
     finally:
         for source in sources.values():
             source.close()
@@ -377,8 +359,8 @@ def _prepared(options: ExportOptions) -> Iterator[_Job]:
 
 def plan(options: ExportOptions) -> Plan:
     """What `export` would do, from the sizes and tables of the inputs alone. Raises what it would raise by then."""
-    refuse_inside_a_model(options.out)
-    refuse_existing(options.out)
+    destination.refuse_taken(options.out)
+    destination.refuse_unwritable(options.out)
     with _prepared(options) as job:
         return Plan(
             name=job.options.name or job.sources[Role.TARGET].name, weights=str(job.options.weights),
@@ -391,14 +373,14 @@ def plan(options: ExportOptions) -> Plan:
             certificates=job.certificates)
 
 
-def export(options: ExportOptions, report: Report = lambda step: None) -> Path:
+def export(options: ExportOptions, progress: SetUpProgress | None = None) -> Path:
     """Exports a target, and an assistant when one is given, to a new folder; returns the folder.
 
     Raises CheckpointError, UsageError or PublishError; the destination then does not exist.
     """
-    refuse_inside_a_model(options.out)
+    destination.refuse_inside_others(options.out)
     with Publication(options.out) as publication:
         with _prepared(options) as job:
-            _write(job, publication, report)
+            _write(job, publication, progress or NoProgress())
         publication.commit()
     return publication.destination

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gemma4web.errors import ProgramError, PublishError
-from gemma4web.export.exporter import MODEL_FILE, SCHEMA, SOURCE_FILE
+from gemma4web.export.destination import MODEL_FILE, SOURCE_FILE
+from gemma4web.export.exporter import SCHEMA
 from gemma4web.export.quantise import Scales
 from gemma4web.files import load_json, sha256_file
 from gemma4web.program import codec

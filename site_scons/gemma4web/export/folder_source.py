@@ -7,7 +7,8 @@ from typing import Final
 
 from gemma4web.errors import CheckpointError
 from gemma4web.export import config
-from gemma4web.export.source import Source
+from gemma4web.export.reading import unreadable
+from gemma4web.export.source import Source, spelled_out
 from gemma4web.export.tensors import Checkpoint
 from gemma4web.program.architecture import Assistant, Target
 
@@ -26,7 +27,7 @@ class FolderSource(Checkpoint, Source):
     @property
     def name(self) -> str:
         folder = self.path.resolve()
-        return folder.parent.name if folder.name == "target" else folder.name
+        return spelled_out(folder.parent.name if folder.name == "target" else folder.name)
 
     def inputs(self) -> list[Path]:
         return sorted({*self.files, *(self.path / name for name in CARRIED if (self.path / name).is_file())})
@@ -54,8 +55,11 @@ class FolderSource(Checkpoint, Source):
         return config.special_ids(self.path, vocab)
 
     def _text(self, path: Path) -> bytes:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_TEXT_BYTES + 1)
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(_MAX_TEXT_BYTES + 1)
+        except OSError as error:
+            raise unreadable(path, error, missing=config.WHOLE) from None
         if len(data) > _MAX_TEXT_BYTES:
             raise CheckpointError(f"{path} has more than {_MAX_TEXT_BYTES} bytes", advice=config.WHOLE)
         return data

@@ -16,6 +16,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from gguf.gguf_reader import READER_SUPPORTED_VERSIONS
 
 from gemma4web.errors import CheckpointError
+from gemma4web.export import instead
+from gemma4web.export.reading import unreadable
 
 MAGIC: Final = b"GGUF"
 BROKEN: Final = "the file is damaged or was not downloaded completely: fetch it again"
@@ -163,8 +165,9 @@ def _tensor(reader: _Reader) -> tuple[str, str, tuple[int, ...], int, int]:
 def _read(path: Path, stream: BinaryIO, size: int) -> Header:
     reader = _Reader(path, stream, size)
     if size >= len(MAGIC) and (magic := reader.take(len(MAGIC))) != MAGIC:
+        stream.seek(0)
         raise CheckpointError(f"{path} begins with {magic!r}, wanted {MAGIC!r}",
-                              advice="name a GGUF file, or the folder of a Hugging Face checkpoint")
+                              advice=instead.of_file(path, stream.read(instead.FILE_START_BYTES)))
     version = reader.u32()
     if version and not version & 0xFFFF:
         raise CheckpointError(f"{path} is a big-endian GGUF file, wanted a little-endian one",
@@ -199,10 +202,9 @@ def _read(path: Path, stream: BinaryIO, size: int) -> Header:
 def read_header(path: Path) -> Header:
     """Reads and checks a file's header; every tensor lies inside the file. Raises CheckpointError."""
     if path.exists() and not path.is_file():
-        raise CheckpointError(f"{path} is no regular file",
-                              advice="name a GGUF file, or the folder of a Hugging Face checkpoint")
+        raise CheckpointError(f"{path} is no regular file", advice=instead.WANTED)
     try:
         with path.open("rb") as stream:
             return _read(path, stream, path.stat().st_size)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None

@@ -45,8 +45,11 @@ _OF_LAYERS: Final = ("layer_types", "intermediate_size", "num_key_value_heads", 
 
 
 def _plain(value: Any) -> Any:
-    """A number of the file; f32 as the shortest decimal that means it, as a config.json would have it."""
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    """A number of the file; f32 as the shortest decimal that means it, as a config.json would have it. An f64 may be infinite."""
+    if not isinstance(value, float):
+        return value
+    with np.errstate(over="ignore"):
+        return float(str(np.float32(value)))
 
 
 class _Metadata:
@@ -132,7 +135,8 @@ class _Metadata:
     def same_head_sizes(self) -> None:
         """Keys, values and rotated dimensions of a head are one number."""
         for suffix in ("", "_swa"):
-            size = self.required(f"attention.key_length{suffix}")
+            self.required(f"attention.key_length{suffix}")
+            size = self.all.integer(self.key(f"attention.key_length{suffix}"))
             for name in ("attention.value_length", "rope.dimension_count"):
                 self.all.only(self.key(name + suffix), None, size, why="the same as attention.key_length" + suffix)
 

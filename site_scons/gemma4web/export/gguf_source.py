@@ -11,7 +11,7 @@ from gemma4web.export import config, gguf_tokenizer
 from gemma4web.export.config import Fields
 from gemma4web.export.gguf_file import PREFIX, ROPE_FREQS, GgufTensors
 from gemma4web.export.gguf_sizes import ARCHITECTURE, ASSISTANT, TARGET, assistant_fields, target_fields
-from gemma4web.export.source import Source
+from gemma4web.export.source import Source, spelled_out
 from gemma4web.program.architecture import Assistant, Decoder, LayerType, Target
 
 _ROLE = {TARGET: "it is a target: name it with --target", ASSISTANT: "it is an assistant: name it with --assistant"}
@@ -23,7 +23,7 @@ class GgufSource(GgufTensors, Source):
     @property
     def name(self) -> str:
         name = self.metadata.get("general.name")
-        return name if isinstance(name, str) and name else self.path.stem
+        return name if isinstance(name, str) and name else spelled_out(self.path.stem)
 
     def inputs(self) -> list[Path]:
         return [self.path]

@@ -84,6 +84,9 @@ def case_collision(paths: Iterable[str]) -> tuple[str, str] | None:
 def locate(text: str) -> Path | HubName:
     """What an argument names: what exists here always wins. Raises UsageError for a hub name with a fault in it."""
     repo, at, rest = text.partition("@")
+    if "://" in text:
+        raise UsageError(f"{text} is an address, wanted a folder, a GGUF file or a hub's name",
+                         advice=f"spell it {SPELLING}; name a hub other than {DEFAULT_HUB} with --hub")
     if os.path.lexists(text) or not _REPO.fullmatch(repo) or repo.split("/")[0] in (".", "..", "~"):
         return Path(text)
     if not at:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gemma4web.errors import CheckpointError
+from gemma4web.export.reading import unreadable
 
 MAX_BYTES: Final = 4 << 20
 """A multimodal E4B's header has 0.4 million bytes, its tokenizer_config.json 1.2."""
@@ -62,6 +63,6 @@ def load(path: Path, *, what: str = "JSON", advice: str) -> dict[str, Any]:
         with path.open("rb") as stream:
             return parse(stream.read(MAX_BYTES + 1))
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}", advice=advice) from None
+        raise unreadable(path, error, missing=advice) from None
     except ValueError as error:
         raise CheckpointError(f"{path} is no {what}: {error}", advice=advice) from None

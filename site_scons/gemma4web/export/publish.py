@@ -40,6 +40,21 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+def partial_of(destination: Path) -> Path:
+    """Where a folder is written before it has its name."""
+    return destination.parent / f".{destination.name}.partial"
+
+
+def explain(error: OSError, place: Path) -> PublishError:
+    """What to raise for an error that was met when writing to ``place``."""
+    name = place if error.filename is None else os.fsdecode(error.filename)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return PublishError(f"{name}: no space left on the disk",
+                            advice="nothing was published; free some space, or name a folder on another disk with --out")
+    return PublishError(f"{name}: {error.strerror}",
+                        advice="nothing was published; name a folder with --out that you may create, on a disk that takes such files")
+
+
 def _identity(path: Path) -> tuple[int, int]:
     found = os.lstat(path)
     return found.st_dev, found.st_ino
@@ -60,7 +75,7 @@ class Publication:
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination.absolute()
-        self.partial = self.destination.parent / f".{self.destination.name}.partial"
+        self.partial = partial_of(self.destination)
         self._undo: list[tuple[Path, tuple[int, int]]] = []
         self._committed = False
 
@@ -74,11 +89,11 @@ class Publication:
                            advice=f"make sure that no export is running, then: rm -r {left}")
 
     def __enter__(self) -> Self:
-        claimed = self.destination.is_dir() and not self.destination.is_symlink() and not any(self.destination.iterdir())
-        if claimed and self.partial.is_dir():
-            self._refuse_debris(self.destination, self.partial)
-        self._refuse_existing()
         try:
+            claimed = self.destination.is_dir() and not self.destination.is_symlink() and not any(self.destination.iterdir())
+            if claimed and self.partial.is_dir():
+                self._refuse_debris(self.destination, self.partial)
+            self._refuse_existing()
             for folder in reversed([self.partial, *self.partial.parents]):
                 if folder == self.partial or not os.path.lexists(folder):
                     self._make(folder)
@@ -86,7 +101,7 @@ class Publication:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, OSError):
-                raise self._explain(error) from None
+                raise explain(error, self.partial) from None
             raise
 
     def _make(self, folder: Path) -> None:
@@ -98,11 +113,6 @@ class Publication:
                     self._refuse_debris(folder)
                 return  # another publisher made it meanwhile
             self._undo.append((folder, _identity(folder)))
-
-    def _explain(self, error: OSError) -> PublishError:
-        reason = "no space left on the disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        return PublishError(f"{error.filename or self.partial}: {reason}",
-                            advice="nothing was published; retry elsewhere")
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
@@ -117,7 +127,7 @@ class Publication:
                 stream.flush()
                 os.fsync(stream.fileno())
         except OSError as error:
-            raise self._explain(error) from None
+            raise explain(error, self.partial) from None
 
     def write(self, name: str, data: bytes) -> None:
         with self.open(name) as stream:
@@ -144,7 +154,7 @@ class Publication:
             self._refuse_existing()
             raise
         except OSError as error:
-            raise self._explain(error) from None
+            raise explain(error, self.partial) from None
 
     def _sync(self) -> None:
         """The names of the files reach the disk before the name of the folder does."""

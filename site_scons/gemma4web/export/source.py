@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,11 @@ from gemma4web.export.tensors import Tensors
 from gemma4web.program.architecture import Assistant, Target
 
 CENTROID_HEAD: Final = ("masked_embedding.centroids.weight", "masked_embedding.token_ordering")
+
+
+def spelled_out(name: str) -> str:
+    """A file's name as a receipt can hold it: bytes that are no UTF-8 become escapes."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 class Source(Tensors, ABC):

@@ -16,9 +16,10 @@ import numpy.typing as npt
 from gguf import GGMLQuantizationType, quants
 
 from gemma4web.errors import CheckpointError
-from gemma4web.export import json_file
+from gemma4web.export import instead, json_file
 from gemma4web.export.gguf_header import BROKEN
 from gemma4web.export.quantise import Scales, multiply_out, quantise, read_q4_0, repack_q4_0
+from gemma4web.export.reading import unreadable
 from gemma4web.program.ir import ScaleDtype
 
 _INDEX: Final = "model.safetensors.index.json"
@@ -67,7 +68,8 @@ def _entry(path: Path, data_begin: int, name: str, raw: Any) -> Entry:
         raise CheckpointError(f"{path}: entry of {name} is malformed", advice=BROKEN)
     dtype, shape, offsets = raw["dtype"], _shape(path, name, raw["shape"]), raw["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _ITEM_BYTES:
-        raise CheckpointError(f"{path}: {name} has the unknown dtype {str(dtype)[:40]!r}")
+        raise CheckpointError(f"{path}: {name} has the unknown dtype {str(dtype)[:40]!r}",
+                              advice="name a checkpoint in BF16, F16 or F32, or fetch this one again")
     if not isinstance(offsets, list) or len(offsets) != 2 or any(
             type(n) is not int or not 0 <= n <= _MAX_BYTES for n in offsets):
         raise CheckpointError(f"{path}: {name} has malformed offsets", advice=BROKEN)
@@ -84,16 +86,18 @@ def read_header(path: Path) -> dict[str, Entry]:
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
+            start = stream.read(8)
+            length = int.from_bytes(start, "little")
             if size < 8 or length > size - 8:
-                raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}", advice=BROKEN)
+                raise CheckpointError(f"{path}: {size} bytes are too few for a header of {length}",
+                                      advice=instead.of_start(start + stream.read(instead.FILE_START_BYTES)) or BROKEN)
             if length > json_file.MAX_BYTES:
                 raise CheckpointError(f"{path}: the header has {length} bytes, wanted at most {json_file.MAX_BYTES}",
                                       advice=BROKEN)
             raw = stream.read(length)
         header = json_file.parse(raw)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
     except ValueError as error:
         raise CheckpointError(f"{path}: the header is not JSON: {error}", advice=BROKEN) from None
     header.pop("__metadata__", None)
@@ -113,14 +117,13 @@ def checkpoint_files(folder: Path) -> list[Path]:
     single, index = folder / "model.safetensors", folder / _INDEX
     if not folder.is_dir():
         what = "no folder, and no regular file either" if folder.exists() else "neither a folder nor a file"
-        raise CheckpointError(f"{folder} is {what}",
-                              advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
+        raise CheckpointError(f"{folder} is {what}", advice=instead.WANTED)
     if not index.is_file():
         if not single.is_file():
             found = [path.name for path in (single, index) if path.exists()]
             raise CheckpointError(f"{folder} holds {found[0]}, which is no regular file" if found else
                                   f"{folder} holds neither model.safetensors nor model.safetensors.index.json",
-                                  advice="name a checkpoint's folder with config.json and safetensors, or a GGUF file")
+                                  advice=instead.WANTED if found else instead.of_folder(folder))
         return [single]
     return [folder / name for name in sorted(set(_weight_map(index).values()))]
 
@@ -190,6 +193,15 @@ class Tensors:
                                   f"{list(shape)}", advice=self.mismatch)
         return entry
 
+    def readable(self, name: str, shape: tuple[int, ...], *, integers: bool = False) -> Entry:
+        """The tensor's place, if its dtype can be read as floats, or as integers. Raises CheckpointError."""
+        entry = self.entry(name, shape)
+        dtypes = tuple(_INTEGERS) if integers else (*_FLOATS, *BLOCKS) if len(shape) > 1 else _FLOATS
+        if entry.dtype not in dtypes:
+            raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(dtypes)}",
+                                  advice=BROKEN if integers else "name a checkpoint in BF16, F16 or F32, or a GGUF file in Q4_0")
+        return entry
+
     def check_tied(self, head: str, table: str) -> None:
         """Refuses an LM head that is not the table of embeddings over again, byte for byte; most checkpoints have none.
 
@@ -209,11 +221,14 @@ class Tensors:
                                   advice="an untied LM head is not supported")
 
     def _bytes(self, entry: Entry, begin: int, end: int) -> npt.NDArray[np.uint8]:
-        if entry.file not in self._open:
-            self._open[entry.file] = entry.file.open("rb")
-        stream = self._open[entry.file]
-        stream.seek(begin)
-        data = stream.read(end - begin)
+        try:
+            if entry.file not in self._open:
+                self._open[entry.file] = entry.file.open("rb")
+            stream = self._open[entry.file]
+            stream.seek(begin)
+            data = stream.read(end - begin)
+        except OSError as error:
+            raise unreadable(entry.file, error) from None
         if len(data) != end - begin:
             raise CheckpointError(f"{entry.file} ended at {entry.name}: it became shorter meanwhile", advice=BROKEN)
         return np.frombuffer(data, np.uint8)
@@ -246,16 +261,14 @@ class Tensors:
 
         NaN and infinity are refused.
         """
-        entry = self.entry(name, shape)
+        entry = self.readable(name, shape)
         first, raw = rows.indices(shape[0])[0], self._rows(entry, shape, rows)
-        if entry.dtype == Q4_0 and len(shape) > 1:
+        if entry.dtype == Q4_0:
             codes, scales = read_q4_0(raw)
             self._finite(entry, scales, first)
             return multiply_out(codes, scales)
-        if entry.dtype in _DEQUANTISED and len(shape) > 1:
+        if entry.dtype in _DEQUANTISED:
             return self._dequantised(entry, raw, first)
-        if entry.dtype not in _FLOATS:
-            raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted one of {', '.join(_FLOATS)}")
         if entry.dtype == "BF16":
             bits: npt.NDArray[np.uint32] = np.left_shift(raw.view("<u2"), np.uint32(16), dtype=np.uint32)
             values = bits.view(np.float32)
@@ -273,16 +286,15 @@ class Tensors:
         """
         entry = self.entry(name, shape)
         if entry.dtype != Q4_0:
-            return quantise(self.float_rows(name, shape, rows), name=label, group=group, scale_dtype=scale_dtype)
+            return quantise(self.float_rows(name, shape, rows), name=f"{entry.file}: {label}", group=group,
+                            scale_dtype=scale_dtype)
         values, scales = repack_q4_0(self._rows(entry, shape, rows))
         self._finite(entry, scales, rows.indices(shape[0])[0])
         return values, scales if scale_dtype is ScaleDtype.F16 else scales.astype(np.float32)
 
     def integers(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.int32]:
         """An integer tensor as i32. Raises CheckpointError when a value does not fit."""
-        entry = self.entry(name, (math.prod(shape),))
-        if entry.dtype not in _INTEGERS:
-            raise CheckpointError(f"{entry.file}: {entry.name} is {entry.dtype}, wanted I64 or I32")
+        entry = self.readable(name, (math.prod(shape),), integers=True)
         values = self._bytes(entry, entry.begin, entry.end).view(_INTEGERS[entry.dtype])
         narrow = values.astype(np.int32)
         if not np.array_equal(narrow, values):
@@ -302,7 +314,8 @@ class Checkpoint(Tensors):
         for path in self.files:
             for name, entry in read_header(path).items():
                 if name in self._entries:
-                    raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too")
+                    raise CheckpointError(f"{path}: {name} stands in {self._entries[name].file.name} too",
+                                          advice="the shards are of different downloads: fetch all of them again")
                 self._entries[name] = entry
         for name, file in listed.items():
             if name not in self._entries or self._entries[name].file.name != file:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gemma4web.export.exporter import MODEL_FILE
+from gemma4web.export.destination import MODEL_FILE
 from gemma4web.export.folder import open_folder
 from gemma4web.export.publish import Publication
 from gemma4web.files import dump_json

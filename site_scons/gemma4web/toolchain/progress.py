@@ -64,6 +64,22 @@ class SetUpProgress(Protocol):
         """Ends the running step."""
 
 
+class NoProgress:
+    """Says nothing, for a caller that has no reader."""
+
+    def line(self, text: str) -> None:
+        pass
+
+    def begin(self, title: str) -> None:
+        pass
+
+    def advance(self, title: str, share: float, detail: str) -> None:
+        pass
+
+    def end(self, title: str, seconds: float, failed: bool) -> None:
+        pass
+
+
 class PlainProgress:
     """Lines without control characters: one when a step starts, one every few seconds, one when it ends."""
 
@@ -159,6 +175,20 @@ def step(progress: SetUpProgress, title: str, *, measure: Measure | None = None,
         stopped.set()
         watcher.join()
         progress.end(title, time.monotonic() - started, failed)
+
+
+@contextmanager
+def counted(progress: SetUpProgress, title: str, total_bytes: int, *, done_bytes: int = 0) -> Iterator[Callable[[int], None]]:
+    """Reports one step of ``total_bytes``, with rate and remaining time; the block calls what it gets with every number of
+    bytes that is through. ``done_bytes``: through before it began."""
+    done = done_bytes
+
+    def through(count: int) -> None:
+        nonlocal done
+        done += count
+
+    with step(progress, title, measure=lambda: float(done), total=float(total_bytes), exact=True):
+        yield through
 
 
 def folder_bytes(folder: Path) -> float:
