@@ -33,6 +33,8 @@ const BASE_URL = new URL('./', import.meta.url).href;
 let state = { phase: 'idle' };
 /** @type {PromptResult[]} of the run that was started last, as far as it has come */
 let answers = [];
+/** @type {import('./protocol.js').Adapter | null} of the same run, once its device is open */
+let adapter = null;
 /** @type {boolean} */
 let hidden = document.visibilityState === 'hidden';
 document.addEventListener('visibilitychange', () => { hidden ||= document.visibilityState === 'hidden'; });
@@ -69,6 +71,7 @@ async function run({ variant, manifest_sha256: manifestSha256, route_mask: route
       onProgress: ({ stage, file, loadedBytes, totalBytes }) => doing(`${stage} ${file}`.trim(),
         stage === 'weights' ? Math.floor((100 * loadedBytes) / totalBytes) : null),
     });
+    adapter = opened.adapter;
     await checkPrompts(client, prompts);
     for (const prompt of prompts) {
       doing(`generating "${prompt.id}"`);
@@ -167,11 +170,14 @@ const api = {
    * @param {number} first
    */
   answers: (first) => answers.slice(first),
+  /** What those answers were computed on; null before the first. */
+  adapter: () => adapter,
   /** @param {RunRequest} request */
   start(request) {
     if (state.phase === 'running') throw new Error('a run is in progress');
     doing('starting');
     answers = [];
+    adapter = null;
     run(request).then(
       (result) => show({ phase: 'done', result }),
       (thrown) => show({ phase: 'failed', error: Gemma4Error.from(thrown, 'worker').payload() }),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -18,14 +19,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gemma4web.browser import run_bundle
-from gemma4web.errors import BrowserError, UsageError
-from gemma4web.files import dump_json, write_atomic
+from gemma4web.browser import Answer, run_bundle
+from gemma4web.errors import BrowserError, Gemma4WebError, UsageError
+from gemma4web.files import dump_json, sha256_file, write_atomic
 from gemma4web.launching import RunOptions, console_of, run_options, settings_of
+from gemma4web.manifest import NAME as MANIFEST
 from gemma4web.manifest import Sha256
 from gemma4web.record import Adapter, Browser, Name, PromptList, Record, Run
 from gemma4web.report import template
 from gemma4web.run_command import (
+    ENDINGS,
     add_browser_options,
     add_output_options,
     bundle_manifest,
@@ -64,6 +67,36 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warm: Samples
 
 
+class Finished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One generation of a bench that did not come to its end; ``session`` counts from 1."""
+
+    session: int
+    phase: Name
+    variant: Name
+    prompt_id: Name
+    tokens: list[int]
+    text: str | None
+    prefill_ms: float
+    decode_tokens_per_s: float
+    drafted: int
+    accepted: int
+
+
+class IncompleteBench(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was finished of ``sessions`` that were wanted. No statistics: too little may be there for any, and tokens of
+    the session that failed have not been compared between variants."""
+
+    schema: Literal[1] = SCHEMA
+    complete: Literal[False] = False
+    ended_by: str
+    bundle_sha256: Sha256
+    browser: Browser
+    adapter: Adapter
+    prompts_sha256: Sha256
+    sessions: int
+    finished: list[Finished]
+
+
 class Bench(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     schema: Literal[1] = SCHEMA
     bundle_sha256: Sha256
@@ -87,13 +120,15 @@ def twice(prompts: PromptList) -> PromptList:
 
 
 def measure(bundle: Path, prompts: PromptList, variants: Sequence[Variant], repeats: int, options: RunOptions, *,
-            check: Callable[[Record], None], progress: Callable[[str], None] = lambda _: None) -> Bench:
-    """Runs ``repeats`` sessions. ``check`` sees each session's record first and raises on one that is wrong."""
+            check: Callable[[Record], None], progress: Callable[[str], None] = lambda _: None,
+            answered: Callable[[int, Answer], None] = lambda _, __: None) -> Bench:
+    """Runs ``repeats`` sessions. ``check`` sees each session's record first and raises on one that is wrong; ``answered``
+    is told the number of the session, from 1, and every answer as it comes."""
     sessions: list[Record] = []
     orders = [order_of(variants, session) for session in range(repeats)]
     for number, order in enumerate(orders, start=1):
         progress(f"session {number} of {repeats}: {', '.join(variant.name for variant in order)}")
-        record = run_bundle(bundle, twice(prompts), order, options, progress=progress)
+        record = run_bundle(bundle, twice(prompts), order, options, progress=progress, answered=partial(answered, number))
         check(record)
         sessions.append(record)
     first = sessions[0]
@@ -138,8 +173,49 @@ def print_bench(bench: Bench, title: str, console: Console) -> None:
     console.print(table)
 
 
+def incomplete_path(record: Path) -> Path:
+    """Where a bench that fails keeps what it finished: beside the record, which stays what an earlier one made it."""
+    return record.with_name(f"{record.stem}.incomplete{record.suffix}")
+
+
+def _finished(session: int, answer: Answer) -> Finished:
+    found = answer.prompt
+    phase, _, prompt_id = found.prompt_id.partition(" ")
+    return Finished(session=session, phase=phase, variant=answer.variant.name, prompt_id=prompt_id, tokens=found.tokens,
+                    text=found.text, prefill_ms=found.prefill_ms, decode_tokens_per_s=found.decode_tokens_per_s,
+                    drafted=found.counters.drafted, accepted=found.counters.accepted)
+
+
+def _keep(path: Path, ending: BaseException, answers: Sequence[tuple[int, Answer]], sessions: int, bundle_sha256: Sha256,
+          prompts: PromptList, console: Console) -> None:
+    """Writes and tells what was finished; nothing at all when that is nothing. The ending itself is the caller's."""
+    if not answers:
+        return
+    fault = ending.args[0] if isinstance(ending, Gemma4WebError) else "a signal"
+    first = answers[0][1]
+    kept = IncompleteBench(ended_by=str(fault), bundle_sha256=bundle_sha256, browser=first.browser, adapter=first.adapter,
+                           prompts_sha256=prompts.sha256, sessions=sessions,
+                           finished=[_finished(session, answer) for session, answer in answers])
+    for one in kept.finished:
+        console.print(f"finished before that: session {one.session}, {one.variant}, {one.phase} {one.prompt_id}: "
+                      f"{len(one.tokens)} tokens, {one.decode_tokens_per_s:.1f} tokens/s, prefill {one.prefill_ms:.1f} ms",
+                      markup=False, soft_wrap=True)
+    if kept.adapter.software:
+        console.print(SOFTWARE_LABEL)
+    try:
+        write_atomic(path, dump_json(msgspec.to_builtins(kept)))
+    except OSError as error:  # must not hide what ended the bench
+        console.print(f"{path} cannot be written: {error.strerror}", style="yellow", markup=False, soft_wrap=True)
+    else:
+        console.print(f"incomplete record {path}", markup=False, soft_wrap=True)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """`scons bench`: measures a staged bundle over a prompt set, cold and warm apart, and writes a record and a report."""
+    """`scons bench`: measures a staged bundle over a prompt set, cold and warm apart, and writes a record and a report.
+
+    A bench that fails or is ended keeps what it finished in <record>.incomplete.json, which replaces an earlier file of
+    that name, and leaves an earlier record and report as they are.
+    """
     parser = argparse.ArgumentParser(prog="gemma4web bench", description=main.__doc__)
     add_browser_options(parser)
     parser.add_argument("--variants", help=f"comma list (default: {DEFAULT_VARIANTS}, as far as the model has programs for them)")
@@ -162,9 +238,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                                       "decoding alone: --variants plain-wall")
         sessions.append(record)
 
-    prompts = bundle_prompts(options.prompts, about["model"])
-    bench = measure(options.bundle, prompts, variants, options.repeats, run_options(options), check=check,
-                    progress=lambda line: console.print(line, style="dim", markup=False))
+    prompts, answers = bundle_prompts(options.prompts, about["model"]), list[tuple[int, Answer]]()
+    bundle_sha256 = sha256_file(options.bundle / MANIFEST)
+    try:
+        bench = measure(options.bundle, prompts, variants, options.repeats, run_options(options), check=check,
+                        progress=lambda line: console.print(line, style="dim", markup=False),
+                        answered=lambda session, answer: answers.append((session, answer)))
+    except ENDINGS as ending:
+        _keep(incomplete_path(record_path), ending, answers, options.repeats, bundle_sha256, prompts, console)
+        raise
     print_bench(bench, adapter_line(sessions[0]), console)
     write_atomic(record_path, dump_json(msgspec.to_builtins(bench)))
     write_atomic(report_path, render_bench(bench, manifest=about, settings=settings_of(options),

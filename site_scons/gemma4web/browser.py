@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,7 +23,7 @@ from gemma4web.chromium import RunningBrowser, bounded, launch_flags, launched, 
 from gemma4web.errors import BrowserError, UsageError
 from gemma4web.files import sha256_file
 from gemma4web.launching import RunOptions
-from gemma4web.page_result import PageCounters, PageProfile, PagePrompt, PageResult
+from gemma4web.page_result import PageAdapter, PageCounters, PageProfile, PagePrompt, PageResult
 from gemma4web.record import (
     Adapter,
     Browser,
@@ -46,9 +46,22 @@ EXPLAIN_S: Final = 1.0
 TELL_S: Final = 10.0
 RUNNER: Final = "run.html"
 
-Answered = Callable[[Variant, PagePrompt], None]
-"""Told every answer of a variant, in the order of the prompts."""
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """One finished prompt of a run that goes on, and what it ran on."""
+
+    variant: Variant
+    browser: Browser
+    adapter: Adapter
+    prompt: PagePrompt
+
+
+Answered = Callable[[Answer], None]
+"""Told every answer of a variant, in the order of the prompts."""
+PageAnswered = Callable[[PageAdapter, PagePrompt], None]
 
 # Chromium reports an uncaptured GPU error of a page as a warning, in these words.
 _GPU_WORDS: Final = ("While calling [", "WGSL", "WebGPU", "GPUDevice")
@@ -92,22 +105,23 @@ def no_bundle(bundle: Path) -> UsageError:
 
 
 def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], options: RunOptions, *,
-               progress: Callable[[str], None] = lambda _: None, answered: Answered = lambda _, __: None) -> Record:
+               progress: Callable[[str], None] = lambda _: None, answered: Answered = lambda _: None) -> Record:
     """Generates for every prompt on every variant and returns the record, which has been checked for contradictions.
 
-    ``answered`` is told every answer as it comes: whatever ends the run, these are not lost. Raises BrowserError with the message of whatever went wrong; Chromium and the server are gone in every case.
+    ``answered`` is told every answer as it comes: whatever ends the run, these are not lost. Raises BrowserError with
+    the message of whatever went wrong; Chromium and the server are gone in every case.
     """
     if not (bundle / manifest.NAME).is_file():
         raise no_bundle(bundle)
     bundle_sha256 = sha256_file(bundle / manifest.NAME)
     flags = launch_flags(gpu=options.gpu, extra=options.browser_flags)
     with sigterm_as_exit(), serving(bundle) as server, launched(options.chromium, flags) as browser:
-        results, version = bounded(
+        results, found = bounded(
             lambda: _drive(browser, server, bundle_sha256, prompts, variants, options, progress, answered),
             deadline_s=(options.deadline_s + PAGE_LIMIT_MS / 1000) * len(variants) + CONNECT_LIMIT_MS / 1000,
             what="the browser run", kill=browser.kill)
     return Record(
-        bundle_sha256=bundle_sha256, browser=Browser(name="chromium", version=version), adapter=_adapter(results, options),
+        bundle_sha256=bundle_sha256, browser=found, adapter=_adapter(results, options),
         prompts_sha256=prompts.sha256, routes={result.variant: result.routes for result in results},
         runs=[run for result in results for run in _runs(result, prompts)],
     )
@@ -115,16 +129,22 @@ def run_bundle(bundle: Path, prompts: PromptList, variants: Sequence[Variant], o
 
 def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, prompts: PromptList,
            variants: Sequence[Variant], options: RunOptions, progress: Callable[[str], None], answered: Answered,
-           ) -> tuple[list[PageResult], str]:
+           ) -> tuple[list[PageResult], Browser]:
     try:
         with sync_playwright() as playwright:
             connected = playwright.chromium.connect_over_cdp(browser.endpoint, timeout=CONNECT_LIMIT_MS)
             context = connected.contexts[0]
+            found = Browser(name="chromium", version=connected.version)
+
+            def told(variant: Variant) -> PageAnswered:
+                return lambda adapter, prompt: answered(
+                    Answer(variant=variant, browser=found, adapter=_recorded(adapter, adapter.features), prompt=prompt))
+
             results = [
-                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options, progress, answered)
+                run_variant(context, server, variant, prompts.prompts, bundle_sha256, options, progress, told(variant))
                 for variant in variants
             ]
-            return results, connected.version
+            return results, found
     except PlaywrightError as error:
         raise BrowserError(f"the browser run broke off: {error.message}",
                            advice="if Chromium was not ended on purpose, look at its own output above") from None
@@ -132,7 +152,7 @@ def _drive(browser: RunningBrowser, server: BundleServer, bundle_sha256: str, pr
 
 def run_variant(context: BrowserContext, server: BundleServer, variant: Variant, prompts: Sequence[Prompt],
                 bundle_sha256: str, options: RunOptions, progress: Callable[[str], None],
-                answered: Answered = lambda _, __: None) -> PageResult:
+                answered: PageAnswered = lambda _, __: None) -> PageResult:
     """One variant in a page of its own. Raises BrowserError."""
     page = context.new_page()
     faults = Faults()
@@ -177,14 +197,15 @@ def _open_runner(page: Page, server: BundleServer, faults: Faults) -> None:
 
 
 def _await_result(page: Page, faults: Faults, variant: Variant, deadline_s: float, progress: Callable[[str], None],
-                  answered: Answered) -> Any:
+                  answered: PageAnswered) -> Any:
     deadline = time.monotonic() + deadline_s
     doing, told_s, explain_until, answers = "", 0.0, 0.0, 0
     while time.monotonic() < deadline:
-        state, fresh = page.evaluate("first => [window.gemma4web.poll(), window.gemma4web.answers(first)]", answers)
+        state, fresh, adapter = page.evaluate(
+            "first => [window.gemma4web.poll(), window.gemma4web.answers(first), window.gemma4web.adapter()]", answers)
         answers += len(fresh)
         for answer in fresh:
-            answered(variant, _converted(answer, PagePrompt, variant))
+            answered(_converted(adapter, PageAdapter, variant), _converted(answer, PagePrompt, variant))
         if state["phase"] == "failed":
             error = state["error"]
             raise BrowserError("\n".join([error["message"], *dict.fromkeys(faults.found)]), advice=error["advice"])
@@ -232,9 +253,12 @@ def _adapter(results: Sequence[PageResult], options: RunOptions) -> Adapter:
     if options.gpu and first.software:
         raise BrowserError(f"a GPU was asked for, but the adapter is {first.vendor} {first.architecture} (software)",
                            advice="check the Vulkan driver (VK_DRIVER_FILES) and the flags, or run without --gpu")
-    return Adapter(vendor=first.vendor, architecture=first.architecture, software=first.software,
-                   features=sorted({feature for result in results for feature in result.adapter.features}),
-                   limits=first.limits)
+    return _recorded(first, {feature for result in results for feature in result.adapter.features})
+
+
+def _recorded(adapter: PageAdapter, features: Iterable[str]) -> Adapter:
+    return Adapter(vendor=adapter.vendor, architecture=adapter.architecture, software=adapter.software,
+                   features=sorted(features), limits=adapter.limits)
 
 
 def _runs(result: PageResult, prompts: PromptList) -> list[Run]:

@@ -11,10 +11,9 @@ import msgspec
 from rich.console import Console
 
 from gemma4web import manifest
-from gemma4web.browser import no_bundle, run_bundle
+from gemma4web.browser import Answer, no_bundle, run_bundle
 from gemma4web.errors import BrowserError, Gemma4WebError, UsageError
 from gemma4web.launching import DEADLINE_S, add_launch_options, console_of, run_options, settings_of
-from gemma4web.page_result import PagePrompt
 from gemma4web.record import PromptList, Record, read_prompts, write_record
 from gemma4web.report import write_report
 from gemma4web.summary import compares_mtp, dead_assistant, mtp_mismatches, print_summary
@@ -23,6 +22,8 @@ from gemma4web.variants import VARIANTS, Variant
 DEFAULT_BUNDLE: Final = Path("build/bundle")
 RECORDS: Final = Path("build/records")
 REPORTS: Final = Path("build/report")
+ENDINGS: Final = (Gemma4WebError, KeyboardInterrupt, SystemExit)
+"""What may end a run in the middle: a fault, Ctrl-C, SIGTERM."""
 ALL_VARIANTS: Final = ",".join(variant.name for variant in VARIANTS)
 
 
@@ -124,11 +125,12 @@ def bundle_prompts(path: Path, model: dict[str, Any]) -> PromptList:
     return prompts
 
 
-def _print_answers(answers: Sequence[tuple[Variant, PagePrompt]], console: Console) -> None:
+def _print_answers(answers: Sequence[Answer], console: Console) -> None:
     """What was finished before a run failed: nothing else keeps it."""
-    for variant, answer in answers:
-        text = answer.text if answer.text is not None else "ids " + " ".join(map(str, answer.tokens))
-        console.print(f"finished before that: {variant.name}, {answer.prompt_id}: {text}", markup=False, soft_wrap=True)
+    for answer in answers:
+        found = answer.prompt
+        text = found.text if found.text is not None else "ids " + " ".join(map(str, found.tokens))
+        console.print(f"finished before that: {answer.variant.name}, {found.prompt_id}: {text}", markup=False, soft_wrap=True)
 
 
 def check_mtp(record: Record, console: Console) -> None:
@@ -153,12 +155,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     about = bundle_manifest(options.bundle)
     variants = told_variants(options, ALL_VARIANTS, about, console)
     record_path, report_path = output_paths(options, "run", "index")
-    prompts, answers = bundle_prompts(options.prompts, about["model"]), list[tuple[Variant, PagePrompt]]()
+    prompts, answers = bundle_prompts(options.prompts, about["model"]), list[Answer]()
     try:
         record = run_bundle(options.bundle, prompts, variants, run_options(options),
                             progress=lambda line: console.print(line, style="dim", markup=False),
-                            answered=lambda variant, answer: answers.append((variant, answer)))
-    except (Gemma4WebError, KeyboardInterrupt):
+                            answered=answers.append)
+    except ENDINGS:
         _print_answers(answers, console)
         raise
     print_summary(record, console)

@@ -1,7 +1,7 @@
 """Whole models in the browser against the recorded goldens and the float64 reference (R12, R3, V6, V9, X7, X8, P29-P33).
 
-`tiny-rand` proves the mathematics, `tiny-mix` the accept logic (0, 1 and 2 accepted drafts), `tiny-unified` the form of
-the 12B and 31B models. Models are exported with the logits of all rows, so that every row can be compared.
+`tiny-rand` proves the mathematics, `tiny-mix` the accept logic (0, 1 and 2 accepted drafts), `tiny-unified` both in the
+form of the 12B and 31B models. Models are exported with the logits of all rows, so that every row can be compared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The reference model against what the official implementation decoded (golden.json), entry by entry.
 
-tiny-rand proves the mathematics (least margin 4.5e-3), tiny-mix the accept logic, tiny-unified the form of 12B and 31B.
+tiny-rand proves the mathematics (least margin 4.5e-3), tiny-mix the accept logic, tiny-unified the form of 12B and 31B,
+whose draft head is dense.
 """
 
 from __future__ import annotations
@@ -51,11 +52,18 @@ def test_packed_reference_reproduces_golden_q4(name: str, index: int) -> None:
     assert found == {key: value for key, value in entry.items() if key != "first_logits"}
 
 
-def test_accept_counts_of_every_kind_occur() -> None:
-    """tiny-mix holds rounds with 0, 1 and 2 accepted drafts, and one cut by the budget."""
-    entries = load_golden("tiny-mix")
+@pytest.mark.parametrize("file", [golden.GOLDEN_FILE, golden.GOLDEN_Q4_FILE])
+@pytest.mark.parametrize("name", ["tiny-mix", "tiny-unified"])
+def test_accept_counts_of_every_kind_occur(name: str, file: str) -> None:
+    """Rounds with 0, 1 and 2 accepted drafts, of either draft head, and one cut by the budget."""
+    entries = load_golden(name, file)
     assert {round_["accepted"] for entry in entries for round_ in entry["rounds_clean"]} == {0, 1, 2}
     assert any(entry["counters"]["cut"] for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["tiny-mix", "tiny-unified"])
+def test_the_official_rounds_have_accept_counts_of_every_kind(name: str) -> None:
+    assert {round_["accepted"] for entry in load_golden(name) for round_ in golden.official_rounds(entry)} == {0, 1, 2}
 
 
 def test_packed_logits_are_farther_than_the_tolerance() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,7 +34,7 @@ TABLE: Final[dict[str, tuple[Any, ...]]] = {
     "window": (2, 3, 4, 7, 16, 65, 200),
     "sliding_theta": (1e4, 100.0, 5e5),
     "full_theta": (1e6, 1e4, 3e7),
-    "partial_rotary_factor": (0.25, 0.1, 0.5, 0.75, 1.0),
+    "partial_rotary_factor": (0.25, 0.25, 0.25, 0.1, 0.5, 0.75, 1.0),  # that of the released models, which is GGUF's only one
     "double_wide_mlp": (False, True),
     "softcap": (None, 30.0, 5.0, 50.0),
     "eps": (1e-6, 1e-5, 1e-3),
@@ -68,6 +69,8 @@ _SIZES: Final[dict[str, dict[str, tuple[int, ...]]]] = {
             "full_head_dim": (6, 14, 22, 66), "ple": (0, 7, 12, 20), "assistant_hidden": (12, 30, 51),
             "assistant_intermediate": (18, 33)},
 }
+
+_OF_ASSISTANT: Final = ("draft_head", "assistant_layers", "assistant_eps", "assistant_queries_per_kv_head", "clusters", "top_k")
 
 TABLE_SHA256: Final = hashlib.sha256(repr((TABLE, _SIZES)).encode()).hexdigest()
 """Two runs drew from the same table when this is equal."""
@@ -120,6 +123,18 @@ class Case:
     @property
     def forms(self) -> tuple[str, ...]:
         return ("f32", "q4") if self.values["sizes"] == GROUPS else ("f32",)
+
+    @property
+    def shipped_alike(self) -> bool:
+        """Whether it has 4-bit weights and an assistant, as what people ship has."""
+        return "q4" in self.forms and self.assistant is not None
+
+    def features(self) -> set[tuple[str, Any]]:
+        """What it has of the table, (name, value): draws of an assistant or a head that is not there are none."""
+        unused = set() if self.assistant else set(_OF_ASSISTANT)
+        if self.values["draft_head"] == "dense":
+            unused |= {"clusters", "top_k"}
+        return {(name, self.values[name]) for name in TABLE if name not in unused}
 
     def prompts(self) -> list[list[int]]:
         """Token ids of two prompts; 0 is left out, which the official `generate` would take for padding."""
@@ -178,6 +193,8 @@ def draw_case(seed: int) -> Case:
     values |= {name: draws.choice(name, choices) for name, choices in sizes.items() if "head_dim" not in name}
     if values["vocab"] > 2000:  # a large head and table beside large layers is only slow
         values["hidden"] = min(values["hidden"], sizes["hidden"][1])
+    if values["softcap"] == 5.0 and values["norms"][1] > 100:  # such scores are all 5 or -5, in float64 too
+        values["softcap"] = 50.0
     values["kv_heads"] = values["heads"] // values["queries_per_kv_head"] or 1
     while values["heads"] % values["kv_heads"]:
         values["kv_heads"] -= 1
@@ -194,6 +211,20 @@ def draw_case(seed: int) -> Case:
     values["best"] = {"one": 1, "some": some, "all": values["centroids"]}[values["top_k"]]
     refused = draws.choice("refused", [name for name in REFUSED if _can_be_refused(name, values)])
     return Case(seed=seed, values=values, target=_target(values), assistant=_assistant(values), refused=refused)
+
+
+def browser_cases(cases: Sequence[Case], count: int) -> list[Case]:
+    """``count`` of the cases, of which three in four have q4 weights and an assistant, as far as there are such: one after
+    the other the case whose features are rarest among those chosen before it, the earlier of equals."""
+    seen: Counter[tuple[str, Any]] = Counter()
+    left, chosen = list(cases), list[Case]()
+    for number in range(min(count, len(left))):
+        wanted = [case for case in left if case.shipped_alike == (number % 4 != 3)] or left
+        best = max(wanted, key=lambda case: sum(4.0 ** -seen[feature] for feature in case.features()))
+        left.remove(best)
+        chosen.append(best)
+        seen.update(best.features())
+    return chosen
 
 
 def _text(values: dict[str, Any], layers: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from tests.official import as_gguf
 from tests.official.cases import Case
 from tests.official.implementation import (
     Array,
@@ -105,12 +106,13 @@ class Outcome:
             self.failures.append(what)
 
 
-def export(case: Case, checkpoint: Path, out: Path, form: str) -> str | None:
-    """Runs the command `gemma4web export`; what it says when it refuses, with its exit code that of CheckpointError."""
-    words = ["export", "--target", str(checkpoint / "target"), "--out", str(out), "--weights", form, "--context",
+def export(case: Case, checkpoint: Path, out: Path, form: str, suffix: str = "") -> str | None:
+    """Runs the command `gemma4web export`; what it says when it refuses, with its exit code that of CheckpointError.
+    ``suffix`` of what is in ``checkpoint``: none of folders, else .gguf."""
+    words = ["export", "--target", str(checkpoint / f"target{suffix}"), "--out", str(out), "--weights", form, "--context",
              str(CONTEXT), "--prefill-rows", str(case.values["prefill_rows"]), "--logits", case.values["logits"]]
     if case.assistant is not None:
-        words += ["--assistant", str(checkpoint / "assistant")]
+        words += ["--assistant", str(checkpoint / f"assistant{suffix}")]
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         code = gemma4web(words)
@@ -131,9 +133,12 @@ def _same_tokens(outcome: Outcome, form: str, who: str, found: Sequence[int], wa
 
 
 def _same_rounds(outcome: Outcome, form: str, found: list[dict[str, Any]], wanted: list[dict[str, Any]],
-                 engine: RoundModel) -> None:
-    """Draft for draft. After a near-tie, of a draft or of the text, nothing more is comparable."""
+                 engine: RoundModel, same: int) -> None:
+    """Draft for draft. After a near-tie, of a draft or of the text, nothing more is comparable: ``same`` is the position
+    of the first token of prompt and text that differs."""
     for index, (one, other) in enumerate(zip(found, wanted, strict=False)):
+        if one["pos"] >= same:
+            return
         for number, (draft, official) in enumerate(zip(one["drafts"], other["drafts"], strict=True)):
             if draft == official:
                 continue
@@ -203,7 +208,7 @@ def _browser(outcome: Outcome, form: str, staged: tuple[Chrome, Path],
                 found = page.generate(official.prompt, NEW_TOKENS)
                 same, steps = _same_tokens(outcome, form, who, found["tokens"], official), NEW_TOKENS - 1
                 if who == "mtp" and rounds is not None:
-                    _same_rounds(outcome, form, found["rounds"], *rounds)
+                    _same_rounds(outcome, form, found["rounds"], *rounds, same=len(official.prompt) + same)
                     steps = len(rounds[0])
                 outcome.check(found["tokens"] == texts.setdefault(number, found["tokens"]),
                               f"{form} browser: the assistant changes the text")
@@ -234,6 +239,21 @@ def _refused(case: Case, outcome: Outcome, work: Path) -> None:
         outcome.check(said is not None and "--weights f32" in said, f"odd columns are not refused for q4: {said}")
 
 
+def _as_gguf(case: Case, outcome: Outcome, work: Path) -> None:
+    """The q4 model from GGUF is the one from the checkpoint, or is refused where the format can say only released models."""
+    wanted = open_folder(work / "q4")
+    as_gguf.write(case, work / "checkpoint", wanted, work / "gguf")
+    said = export(case, work / "gguf", work / "gguf-export", "q4", ".gguf")
+    if not as_gguf.writable(case):
+        outcome.check(said is not None and "rope_freqs.weight" in said, f"another rotary share is not refused: {said}")
+        return
+    outcome.check(said is None, f"the export from GGUF is refused: {said}")
+    if said is None:
+        found = as_gguf.differences(open_folder(work / "gguf-export"), wanted)
+        outcome.check(not found, f"the export from GGUF has {', '.join(found)}")
+        outcome.count("as_gguf")
+
+
 def _tolerances(outcome: Outcome) -> None:
     for form, found in outcome.differences.items():
         for who, difference in found.items():
@@ -253,6 +273,8 @@ def _compare(case: Case, work: Path, staged: tuple[Chrome, Path] | None, outcome
         if said is not None:
             outcome.failures.append(f"{form}: the export is refused: {said}")
             continue
+        if form == "q4":
+            _as_gguf(case, outcome, work)
         model, narrow = from_folder(open_folder(work / form)), load(case, checkpoint)
         if form == "q4":
             replace_weights(narrow, model.weights, ASSISTANT_PREFIX)

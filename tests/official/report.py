@@ -69,13 +69,14 @@ def _worst(results: list[Result]) -> dict[str, dict[str, Difference]]:
 
 
 def by_feature(results: list[Result]) -> dict[str, dict[str, dict[str, float]]]:
-    """Of every value of the table: how many cases, the worst relative difference of the reference model and of the
+    """Of every value of the table: how many cases, how many of them in the browser, the worst relative difference of the reference model and of the
     browser, and the browser's as a multiple of what the official f32 has in the same case and form."""
     features: dict[str, dict[str, dict[str, float]]] = {}
     for name, result in ((name, result) for name in TABLE for result in results):
         own = features.setdefault(name, {}).setdefault(
-            str(result.case.values[name]), {"cases": 0, "reference": 0.0, "browser": 0.0, "times_f32": 0.0})
+            str(result.case.values[name]), {"cases": 0, "in_browser": 0, "reference": 0.0, "browser": 0.0, "times_f32": 0.0})
         own["cases"] += 1
+        own["in_browser"] += "browser_tokens" in result.outcome.counts
         for form in result.outcome.differences:
             relative = result.relative(form)
             browser = max((value for who, value in relative.items() if who.startswith("browser")), default=0.0)
@@ -112,11 +113,11 @@ def show(console: Console, results: list[Result]) -> None:
     for form, worst in _worst(results).items():
         table.add_row(form, *(_figure(worst[who].relative) if who in worst else "-" for who in WHO))
     console.print(table)
-    features = Table("feature", "value", "cases", "reference", "browser", "times f32", title="worst by feature",
+    features = Table("feature", "value", "cases", "in browser", "reference", "browser", "times f32", title="worst by feature",
                      title_justify="left")
     for name, values in by_feature(results).items():
         for number, (value, found) in enumerate(sorted(values.items())):
-            features.add_row("" if number else name, value, str(found["cases"]), _figure(found["reference"]),
+            features.add_row("" if number else name, value, str(found["cases"]), str(found["in_browser"]), _figure(found["reference"]),
                              _figure(found["browser"]), f"{found['times_f32']:.2f}" if found["browser"] else "-")
     console.print(features)
     counts = ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in sorted(_counts(results).items()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.official.cases import REFUSED, TABLE, draw_case
+from collections import Counter
+
+from tests.official.cases import REFUSED, TABLE, browser_cases, draw_case
 
 DRAWN = [draw_case(seed) for seed in range(400)]
 
@@ -24,3 +26,23 @@ def test_windows_are_passed_and_caches_are_shared_in_both_ways() -> None:
     assert {(case.values["kv_shared_layers"] > 0, case.values["double_wide_mlp"]) for case in DRAWN} == {
         (True, True), (True, False), (False, True), (False, False)}
     assert {case.values["heads"] > case.values["kv_heads"] > 1 for case in DRAWN} == {True, False}
+
+
+def test_three_in_four_cases_of_the_browser_are_as_people_ship_them() -> None:
+    """4-bit weights and an assistant; the 16 have every value of the table all the same, none in nearly all of them."""
+    chosen = browser_cases(DRAWN[:62], 16)
+    assert len({case.seed for case in chosen}) == 16
+    assert sum(case.shipped_alike for case in chosen) >= 12
+    for name, choices in TABLE.items():
+        counts = Counter(case.values[name] for case in chosen if (name, case.values[name]) in case.features())
+        assert counts.keys() == set(choices), name
+        assert max(counts.values()) <= 13, name
+
+
+def test_few_cases_are_enough_for_a_choice() -> None:
+    alone, other = DRAWN[2], DRAWN[3]
+    assert not alone.shipped_alike and other.shipped_alike
+    assert browser_cases([alone], 1) == [alone]
+    assert browser_cases([alone, other], 1) == [other]
+    assert browser_cases([alone, other], 5) == [other, alone]
+    assert browser_cases(DRAWN, 0) == []

@@ -3,10 +3,10 @@
 Needs the extra `official`, which neither set-up nor the other tests install:
 
     .venv/bin/python -m pip install -e '.[test,official]'
-    .venv/bin/python -m tests.official --cases 60 --browser 15
+    .venv/bin/python -m tests.official --cases 62 --browser 16
 
-draws 60 models over everything that the exporter accepts (`cases.TABLE`), has the official classes make and save them,
-exports them, and compares logits, greedy tokens and drafts of the reference model and of the staged bundle in headless
+draws 62 models over everything that the exporter accepts (`cases.TABLE`), has the official classes make and save them,
+exports them, from GGUF files of the same weights too, and compares logits, greedy tokens and drafts of the reference model and of the staged bundle in headless
 Chromium with what those classes compute in float64 (`comparison`). It ends with a table and a record; a case that fails
 keeps its folder and is run alone with `--seed`. The tests here are a handful of such cases.
 """
@@ -23,6 +23,7 @@ import pytest
 pytest.importorskip("transformers", reason="the extra `official` is not installed: pip install -e '.[official]'")
 torch = pytest.importorskip("torch", reason="the extra `official` is not installed: pip install -e '.[official]'")
 
+from tests.official import as_gguf
 from tests.official.__main__ import BUNDLE
 from tests.official.cases import Case, draw_case
 from tests.official.comparison import CONTEXT, NEW_TOKENS, REFERENCE_TOLERANCE, Difference, compare, export
@@ -30,6 +31,7 @@ from tests.official.implementation import Decoded, build, load, save, widened
 from tests.support.chrome import Chrome
 
 from gemma4web.export.folder import open_folder
+from gemma4web.export.gguf_file import GgufTensors
 from gemma4web.oracle.decode import plain, speculative
 from gemma4web.oracle.faults import Fault
 from gemma4web.oracle.model import PlainModel, RoundModel, Visible
@@ -55,6 +57,27 @@ def test_the_runtime_computes_what_the_official_implementation_does(seed: int, t
     if not (BUNDLE / "manifest.json").is_file():
         pytest.skip("no bundle is staged: run `scons bundle`")
     assert compare(draw_case(seed), tmp_path, (chrome, BUNDLE)).failures == []
+
+
+@pytest.mark.parametrize("prefix", ["text", "multimodal"])
+def test_one_code_that_differs_is_another_model(prefix: str, tmp_path: Path) -> None:
+    """What the comparison with the export from GGUF says of a block that is not the checkpoint's."""
+    case = next(case for case in map(draw_case, count()) if "q4" in case.forms and as_gguf.writable(case)
+                and case.values["prefix"] == prefix and case.assistant is not None)
+    checkpoint, q4 = tmp_path / "checkpoint", tmp_path / "q4"
+    save(build(case), case, checkpoint)
+    assert export(case, checkpoint, q4, "q4") is None
+    as_gguf.write(case, checkpoint, open_folder(q4), tmp_path / "gguf")
+    file = tmp_path / "gguf/target.gguf"
+    data = bytearray(file.read_bytes())
+    with GgufTensors(file) as tensors:
+        data[tensors.find("model.layers.0.mlp.down_proj.weight").begin + 2] ^= 1
+    file.write_bytes(data)
+    assert export(case, tmp_path / "gguf", tmp_path / "other", "q4", ".gguf") is None
+    whole = ["another program text_decoder", "another program k2_round", "other shards"]
+    alone = ["other weights of text_decoder", "other weights of k2_round"]
+    found = as_gguf.differences(open_folder(tmp_path / "other"), open_folder(q4))
+    assert sorted(found) == sorted(whole if prefix == "text" else alone)
 
 
 def _rich_case() -> Case:

@@ -14,7 +14,9 @@ RECORD: dict[str, Any] = load_json(Path(__file__).resolve().parents[2] / "fixtur
 
 def test_nothing_is_missing_and_nothing_failed() -> None:
     assert RECORD["done"] == RECORD["wanted"] == len(RECORD["cases"]) >= 60
-    assert RECORD["in_browser"] >= 15
+    assert RECORD["in_browser"] >= 16
+    assert sum("browser_mtp" in case["relative"].get("q4", {}) for case in RECORD["cases"]) >= 12
+    assert RECORD["counts"]["as_gguf"] == sum(case["counts"].get("as_gguf", 0) for case in RECORD["cases"]) >= 16
     assert RECORD["failed"] == [case["seed"] for case in RECORD["cases"] if case["failures"]] == []
     assert set(RECORD["features"]) == set(TABLE)
 

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
 #include "ops/registry.h"
 #include "program/contracts.h"
-
-#if GEMMA4_MTP
 
 namespace gemma4::program {
 
@@ -16,6 +15,16 @@ namespace {
 using ops::Op;
 using ops::Tensor;
 namespace schema = ops::schema;
+
+// The name of the table that is certified; empty: none.
+std::string_view TableOf(const Plan& plan) {
+  const auto proof = std::find_if(plan.certificate.begin(), plan.certificate.end(), [](const Proof& candidate) {
+    return candidate.property == schema::Property_UniqueScatter;
+  });
+  return proof == plan.certificate.end() ? std::string_view() : proof->subject;
+}
+
+#if GEMMA4_MTP
 
 class Chain {
  public:
@@ -64,13 +73,14 @@ class Chain {
   const std::string_view certified_table_;  // empty: none
 };
 
+#endif  // GEMMA4_MTP
+
 }  // namespace
 
+#if GEMMA4_MTP
+
 Status CheckCertified(const Plan& plan) {
-  const auto proof = std::find_if(plan.certificate.begin(), plan.certificate.end(), [](const Proof& candidate) {
-    return candidate.property == schema::Property_UniqueScatter;
-  });
-  const std::string_view table = proof == plan.certificate.end() ? std::string_view() : proof->subject;
+  const std::string_view table = TableOf(plan);
   uint32_t found = 0;
   for (uint32_t i = 0; i < plan.graph.ops.size(); ++i) {
     if (plan.graph.ops[i].kind != schema::OpKind_ScatterUnique) continue;
@@ -84,6 +94,45 @@ Status CheckCertified(const Plan& plan) {
   return CorruptData(Text("the program has ", found, " ops ScatterUnique, wanted none or ", kDrafts));
 }
 
-}  // namespace gemma4::program
-
 #endif  // GEMMA4_MTP
+
+CertifiedTable::CertifiedTable(const Plan& plan, WeightSink& next) : plan_(plan), next_(next) {
+  const std::string_view table = TableOf(plan);
+  const auto piece = std::find_if(plan.spans.begin(), plan.spans.end(), [&](const WeightSpan& span) {
+    return plan.graph.tensors[span.tensor].name == table;
+  });
+  if (piece != plan.spans.end()) first_ = &*piece;
+}
+
+Status CertifiedTable::Open(const WeightSpan& span) {
+  open_ = first_ != nullptr && span.tensor == first_->tensor;
+  number_ = number_bytes_ = 0;
+  if (open_ && span.shard == first_->shard && span.begin == first_->begin) {
+    seen_.assign(static_cast<size_t>(plan_.graph.tensors[span.tensor].elements), false);
+  }
+  return next_.Open(span);
+}
+
+Status CertifiedTable::Append(std::span<const uint8_t> slice) {
+  if (!open_) return next_.Append(slice);
+  for (const uint8_t byte : slice) {
+    number_ |= static_cast<uint32_t>(byte) << (8 * number_bytes_);
+    if (++number_bytes_ < sizeof(number_)) continue;
+    const uint32_t whole = std::exchange(number_, 0);
+    number_bytes_ = 0;
+    GEMMA4_RETURN_IF_ERROR(Take(whole));
+  }
+  return next_.Append(slice);
+}
+
+Status CertifiedTable::Take(uint32_t number) {
+  if (number < seen_.size() && !seen_[number]) {
+    seen_[number] = true;
+    return {};
+  }
+  return CorruptData(Text("weight ", plan_.graph.tensors[first_->tensor].name, " holds ", static_cast<int32_t>(number),
+                          number < seen_.size() ? " twice" : "", ", but is certified to be a permutation of 0 to ",
+                          seen_.size() - 1, ": export the model again"));
+}
+
+}  // namespace gemma4::program

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "ops/commit.h"
+#include "program/certified.h"
 #include "program/contracts.h"
 #include "program/loader.h"
 #include "program/memory.h"
@@ -62,7 +63,12 @@ Result<Plan> Model::MakePlan(std::span<const uint8_t> program, std::string_view 
 Result<std::unique_ptr<Model>> Model::Create(gpu::Context& context, Plan plan) {
   std::unique_ptr<Model> model(new Model(context, std::move(plan)));
   GEMMA4_ASSIGN_OR_RETURN(model->memory_, Memory::Create(context, model->plan_));
-  model->shards_ = std::make_unique<ShardStream>(model->plan_.shards, model->plan_.spans, *model->memory_);
+  WeightSink* sink = model->memory_.get();
+#if GEMMA4_MTP
+  model->table_ = std::make_unique<CertifiedTable>(model->plan_, *sink);
+  sink = model->table_.get();
+#endif
+  model->shards_ = std::make_unique<ShardStream>(model->plan_.shards, model->plan_.spans, *sink);
   return model;
 }
 

@@ -93,6 +93,7 @@ class Model {
   Plan plan_;
   gpu::PipelineCache pipelines_;
   std::unique_ptr<Memory> memory_;
+  std::unique_ptr<WeightSink> table_;  // what stands before the memory; none in plain builds
   std::unique_ptr<Recordings> recordings_;
   std::unique_ptr<ShardStream> shards_;
   std::string passes_apart_;

@@ -102,6 +102,8 @@ Status ReadHeader(const schema::Program& root, Header* header) {
   return {};
 }
 
+// Of its digests only the form. The page loads no program whose bytes are not those that the manifest lists, and what they
+// vouch for is looked at itself: the table as it comes (certified.h), the passes as they are recorded (one_pass.h).
 Status ReadCertificate(const schema::Program& root, Plan* plan) {
   if (root.certificate() == nullptr) return {};
   for (const schema::Proof* table : *root.certificate()) {
