@@ -27,6 +27,14 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
+fn write(start: u32, c: u32, values: vec4f) {
+  for (var i = 0u; i < 4u; i++) {
+    if c + LANES * i < params.width {
+      out[start + c + LANES * i] = values[i];
+    }
+  }
+}
+
 @compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
@@ -38,15 +46,14 @@ fn main(
     return;
   }
   let start = row * params.width;
-  let inverse = inverse_of(lane, squares_of(lane, start));
+  // Asked for before the threads wait for each other; rows of the usual models have no more.
+  let first = four_at(start, lane);
+  let second = four_at(start, lane + STEP);
   let factor = factor_of_row();
-  for (var first = lane; first < params.width; first += STEP) {
-    let values = columns(start, first) * inverse;
-    for (var i = 0u; i < 4u; i++) {
-      let c = first + LANES * i;
-      if c < params.width {
-        out[start + c] = joined(values[i], factor, start, c);
-      }
-    }
+  let inverse = inverse_of(lane, squares_of(lane, start, first.value, second.value));
+  write(start, lane, joined(first, inverse, factor));
+  write(start, lane + STEP, joined(second, inverse, factor));
+  for (var c = lane + 2u * STEP; c < params.width; c += STEP) {
+    write(start, c, joined(four_at(start, c), inverse, factor));
   }
 }

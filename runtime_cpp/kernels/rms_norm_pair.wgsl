@@ -29,6 +29,32 @@ struct Params {
 @group(0) @binding(6) var<storage, read_write> next: array<f32>;
 @group(0) @binding(7) var<uniform> params: Params;
 
+// What of a row's columns is inside it.
+fn inside(c: u32, values: vec4f) -> vec4f {
+  return select(vec4f(), values, places(c) < vec4u(params.width));
+}
+
+fn next_scale(c: u32) -> vec4f {
+  let at = places(c);
+  return vec4f(next_weight[at.x], next_weight[at.y], next_weight[at.z], next_weight[at.w]);
+}
+
+fn write(start: u32, c: u32, values: vec4f) {
+  for (var i = 0u; i < 4u; i++) {
+    if c + LANES * i < params.width {
+      out[start + c + LANES * i] = values[i];
+    }
+  }
+}
+
+fn write_next(start: u32, c: u32, values: vec4f) {
+  for (var i = 0u; i < 4u; i++) {
+    if c + LANES * i < params.width {
+      next[start + c + LANES * i] = values[i];
+    }
+  }
+}
+
 @compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,
@@ -40,24 +66,28 @@ fn main(
     return;
   }
   let start = row * params.width;
-  let inverse = inverse_of(lane, squares_of(lane, start));
+  // Asked for before the threads wait for each other; rows of the usual models have no more.
+  let first = four_at(start, lane);
+  let second = four_at(start, lane + STEP);
+  let first_scale = next_scale(lane);
+  let second_scale = next_scale(lane + STEP);
   let factor = factor_of_row();
-  var squares = vec4f();
-  for (var first = lane; first < params.width; first += STEP) {
-    let values = columns(start, first) * inverse;
-    var sums = vec4f();
-    for (var i = 0u; i < 4u; i++) {
-      let c = first + LANES * i;
-      if c < params.width {
-        sums[i] = joined(values[i], factor, start, c);
-        out[start + c] = sums[i];
-      }
-    }
+  let inverse = inverse_of(lane, squares_of(lane, start, first.value, second.value));
+  let one = inside(lane, joined(first, inverse, factor));
+  let two = inside(lane + STEP, joined(second, inverse, factor));
+  write(start, lane, one);
+  write(start, lane + STEP, two);
+  var squares = fma(two, two, one * one);
+  for (var c = lane + 2u * STEP; c < params.width; c += STEP) {
+    let sums = inside(c, joined(four_at(start, c), inverse, factor));
+    write(start, c, sums);
     squares = fma(sums, sums, squares);
   }
   let next_inverse = inverse_of(lane, squares);
+  write_next(start, lane, one * next_inverse * first_scale);
+  write_next(start, lane + STEP, two * next_inverse * second_scale);
   // Each thread reads back only what it wrote itself.
-  for (var c = lane; c < params.width; c += LANES) {
+  for (var c = lane + 2u * STEP; c < params.width; c += LANES) {
     next[start + c] = out[start + c] * next_inverse * next_weight[c];
   }
 }

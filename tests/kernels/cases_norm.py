@@ -30,9 +30,9 @@ def add_rms_norm(rows: int, width: int, flags: int, scale: float = 1.0, kernel: 
 for flag_bits in range(8):
     add_rms_norm(5, 37, flag_bits)
     add_rms_norm(3, 521, flag_bits, kernel="rms_norm_wide")
-for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1024), (3, 1025), (2, 8960)):
+for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1024), (3, 1025), (3, 2049), (2, 8960)):
     add_rms_norm(*shape, 7, kernel="rms_norm_wide")
-for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 1536), (2, 8960)):
+for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 513), (3, 1536), (2, 8960)):
     add_rms_norm(*shape, 7)
 add_rms_norm(3, 53, 1, scale=1e-4)  # eps counts
 add_rms_norm(3, 53, 3, scale=6e4)  # beyond f16
@@ -79,9 +79,9 @@ def add_norm_pair(rows: int, width: int, flags: int, scale: float = 1.0, kernel:
 for flag_bits in range(8):
     add_norm_pair(5, 37, flag_bits)
     add_norm_pair(3, 521, flag_bits, kernel="rms_norm_pair_wide")
-for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1025), (2, 8960)):
+for shape in ((1, 1), (3, 255), (2, 256), (5, 257), (3, 1025), (3, 2049), (2, 8960)):
     add_norm_pair(*shape, 7, kernel="rms_norm_pair_wide")
-for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 257), (3, 1536), (2, 8960)):
+for shape in ((1, 1), (3, 63), (3, 64), (3, 65), (31, 127), (3, 257), (3, 513), (3, 1536), (2, 8960)):
     add_norm_pair(*shape, 7)
 add_norm_pair(3, 53, 1, scale=1e-4)  # eps counts in the first norm
 

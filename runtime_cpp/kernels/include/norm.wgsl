@@ -7,16 +7,41 @@ const HAS_WEIGHT = 1u;
 const HAS_RESIDUAL = 2u;
 const HAS_SCALAR = 4u;
 
-// Four columns that lie LANES apart, asked for together; behind the row's end they are zero.
-fn columns(start: u32, c: u32) -> vec4f {
-  let place = vec4u(c) + LANES * vec4u(0u, 1u, 2u, 3u);
-  let found = vec4f(x[start + place.x], x[start + place.y], x[start + place.z], x[start + place.w]);
-  return select(vec4f(), found, place < vec4u(params.width));
+// Four columns that lie LANES apart, and what they are multiplied by and added to.
+struct Four {
+  value: vec4f,
+  scale: vec4f,
+  added: vec4f,
 }
 
-fn squares_of(lane: u32, start: u32) -> vec4f {
-  var squares = vec4f();
-  for (var c = lane; c < params.width; c += STEP) {
+fn places(c: u32) -> vec4u {
+  return vec4u(c) + LANES * vec4u(0u, 1u, 2u, 3u);
+}
+
+// Behind the row's end they are zero.
+fn columns(start: u32, c: u32) -> vec4f {
+  let at = vec4u(start) + places(c);
+  return select(vec4f(), vec4f(x[at.x], x[at.y], x[at.z], x[at.w]), places(c) < vec4u(params.width));
+}
+
+// All of it is asked for together: a load waits for no other.
+fn four_at(start: u32, c: u32) -> Four {
+  var four = Four(columns(start, c), vec4f(1.0), vec4f());
+  if (params.flags & HAS_WEIGHT) != 0u {
+    let at = places(c);
+    four.scale = vec4f(weight[at.x], weight[at.y], weight[at.z], weight[at.w]);
+  }
+  if (params.flags & HAS_RESIDUAL) != 0u {
+    let at = vec4u(start) + places(c);
+    four.added = vec4f(residual[at.x], residual[at.y], residual[at.z], residual[at.w]);
+  }
+  return four;
+}
+
+// The squares of the first two steps' columns, which the thread holds, and of all that follow.
+fn squares_of(lane: u32, start: u32, first: vec4f, second: vec4f) -> vec4f {
+  var squares = fma(second, second, first * first);
+  for (var c = lane + 2u * STEP; c < params.width; c += STEP) {
     let value = columns(start, c);
     squares = fma(value, value, squares);
   }
@@ -37,13 +62,6 @@ fn factor_of_row() -> f32 {
 }
 
 // (residual + value * weight) * factor, in explicit fma, so that every kernel of it gives the same bits.
-fn joined(value: f32, factor: f32, start: u32, c: u32) -> f32 {
-  var scale = 1.0;
-  if (params.flags & HAS_WEIGHT) != 0u {
-    scale = weight[c];
-  }
-  if (params.flags & HAS_RESIDUAL) != 0u {
-    return fma(value, scale, residual[start + c]) * factor;
-  }
-  return value * scale * factor;
+fn joined(four: Four, inverse: f32, factor: f32) -> vec4f {
+  return fma(four.value * inverse, four.scale, four.added) * factor;
 }
