@@ -45,13 +45,10 @@ fn multiply(start: u32, query: u32, heads: u32, columns: u32, lane: u32) {
         row_k[i] = k[start + first + i * PARTS];
       }
     }
+    // Without a branch, so that no load waits for another; columns behind the head meet zeros, heads behind the last are not kept.
     for (var h = 0u; h < HEADS; h++) {
-      if h < heads {
-        for (var i = 0u; i < STEPS; i++) {
-          if first + i * PARTS < columns {
-            sums[h] = fma(q[query + h * columns + first + i * PARTS], row_k[i], sums[h]);
-          }
-        }
+      for (var i = 0u; i < STEPS; i++) {
+        sums[h] = fma(q[query + h * columns + min(first + i * PARTS, columns - 1u)], row_k[i], sums[h]);
       }
     }
   }
