@@ -97,7 +97,7 @@ def bundles(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundles:
             if mutant is None:
                 exported = export(ExportOptions(target=source / "target", assistant=source / "assistant", weights=form,
                                                 out=folder / "export", prefill_rows=prefill_rows, all_logits=True,
-                                                context=128), lambda _: None)
+                                                context=128))
             else:
                 original = make(model, form, prefill_rows=prefill_rows) / "model"
                 exported = mutant_folder.write(original, mutant, folder / "export")

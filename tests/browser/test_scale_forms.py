@@ -54,7 +54,7 @@ def bundles(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
         folder = tmp_path_factory.mktemp("scales")
         exported = export(ExportOptions(
             target=TINY / "target", assistant=TINY / "assistant", weights="q4", group_size=group, scale_dtype=scale_dtype,
-            out=folder / "export", prefill_rows=64, all_logits=True, context=128), lambda _: None)
+            out=folder / "export", prefill_rows=64, all_logits=True, context=128))
         return bundle_with(bundle, exported, folder / "bundle")
 
     return make

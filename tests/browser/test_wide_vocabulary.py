@@ -80,7 +80,7 @@ def wide(checkpoint: Path, bundle: Path, tmp_path_factory: pytest.TempPathFactor
         folder = tmp_path_factory.mktemp("bundle")
         exported = export(ExportOptions(
             target=checkpoint / "target", assistant=checkpoint / "assistant", weights=form, out=folder / "export",
-            prefill_rows=prefill_rows, all_logits=True, context=64), lambda _: None)
+            prefill_rows=prefill_rows, all_logits=True, context=64))
         made = bundle_with(bundle, exported, folder / "bundle")
         if limit_bytes is not None:
             change_file(made, "worker.js", f"Object.defineProperty(GPUSupportedLimits.prototype, 'maxStorageBufferBindingSize', "
