@@ -50,7 +50,7 @@ ATTENTION_WAYS: Final = (
     Mutant("attention_combine", "empty row divided", "select(sum, 1.0, lanes == 0u)", "sum"),
     Mutant("attention_combine", "row not checked", "if row >= params.rows {", "if row > params.rows {"),
     Mutant("attention_combine", "infinite scores give zeros", "bitcast<f32>(0x7fc00000u | u32(broken))", "0.0"),
-    Mutant("attention_streaming", "first tile forgotten", "bounds.x & ~63", "(bounds.x + 63) & ~63"),
+    Mutant("attention_streaming", "first tile forgotten", "bounds.x & ~63", "(min(bounds.x, bounds.y) + 63) & ~63"),
     Mutant("attention_streaming", "infinite scores give zeros", "bitcast<f32>(0x7fc00000u | u32(broken))", "0.0"),
     Mutant("attention_streaming", "empty row divided", "select(sum, 1.0, sum == 0.0)", "sum"),
     Mutant("attention_streaming", "heads in another order", "kv_head * sharing + n % sharing", "kv_head * sharing"),
