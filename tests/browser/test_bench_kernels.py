@@ -77,9 +77,9 @@ def test_a_peer_that_cannot_be_loaded_is_named(chromium: Chromium, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("old", "new", "status", "says"), [
-    ("factor, start, c);", "factor, start, c) * 1.001;", "wrong", "tolerance"),
-    ("if c < params.width {", "if c > 0u && c < params.width {", "wrong", "unwritten"),
-    ("joined(values[i]", "joined(valuse[i]", "failed", "valuse"),
+    ("= values[i];", "= values[i] * 1.001;", "wrong", "tolerance"),
+    ("if c + LANES * i < params.width {", "if c > 0u && c + LANES * i < params.width {", "wrong", "unwritten"),
+    ("= values[i];", "= valuse[i];", "failed", "valuse"),
 ])
 def test_a_broken_kernel_gets_no_time_and_spares_the_next_row(
         chromium: Chromium, tmp_path: Path, old: str, new: str, status: str, says: str) -> None:
