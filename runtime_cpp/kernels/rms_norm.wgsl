@@ -27,14 +27,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 @group(0) @binding(5) var<uniform> params: Params;
 
-fn write(start: u32, c: u32, values: vec4f) {
-  for (var i = 0u; i < 4u; i++) {
-    if c + LANES * i < params.width {
-      out[start + c + LANES * i] = values[i];
-    }
-  }
-}
-
 @compute @workgroup_size(LANES)
 fn main(
   @builtin(workgroup_id) group: vec3u,

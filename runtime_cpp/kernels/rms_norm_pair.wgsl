@@ -39,14 +39,6 @@ fn next_scale(c: u32) -> vec4f {
   return vec4f(next_weight[at.x], next_weight[at.y], next_weight[at.z], next_weight[at.w]);
 }
 
-fn write(start: u32, c: u32, values: vec4f) {
-  for (var i = 0u; i < 4u; i++) {
-    if c + LANES * i < params.width {
-      out[start + c + LANES * i] = values[i];
-    }
-  }
-}
-
 fn write_next(start: u32, c: u32, values: vec4f) {
   for (var i = 0u; i < 4u; i++) {
     if c + LANES * i < params.width {

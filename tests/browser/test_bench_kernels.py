@@ -84,7 +84,7 @@ def test_a_peer_that_cannot_be_loaded_is_named(chromium: Chromium, tmp_path: Pat
 def test_a_broken_kernel_gets_no_time_and_spares_the_next_row(
         chromium: Chromium, tmp_path: Path, old: str, new: str, status: str, says: str) -> None:
     kernels = shutil.copytree(KERNELS, tmp_path / "kernels")
-    path = kernels / "rms_norm.wgsl"
+    path = kernels / "include/norm.wgsl"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(BrowserError, match="failed or are wrong"):

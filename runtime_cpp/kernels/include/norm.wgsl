@@ -1,7 +1,7 @@
 //! include: include/sum.wgsl
 
 // The norm of one row by a workgroup of LANES, four columns a thread at a time: of the kernel's own x, weight, residual,
-// scalar and params.
+// scalar, out and params.
 const STEP = 4u * LANES;
 const HAS_WEIGHT = 1u;
 const HAS_RESIDUAL = 2u;
@@ -64,4 +64,12 @@ fn factor_of_row() -> f32 {
 // (residual + value * weight) * factor, in explicit fma, so that every kernel of it gives the same bits.
 fn joined(four: Four, inverse: f32, factor: f32) -> vec4f {
   return fma(four.value * inverse, four.scale, four.added) * factor;
+}
+
+fn write(start: u32, c: u32, values: vec4f) {
+  for (var i = 0u; i < 4u; i++) {
+    if c + LANES * i < params.width {
+      out[start + c + LANES * i] = values[i];
+    }
+  }
 }
